@@ -1,0 +1,1 @@
+"""The ground floor: the loop thread, the effects protocol, processes and their guardian, errors."""
