@@ -1,0 +1,576 @@
+"""The event log of a session: events posted, made durable, read back, and folded into its state."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from musecode_jupyter.log.blobs import BlobStore
+from musecode_jupyter.log.events import MAX_RECORD_BYTES, SCHEMA_VERSION, Event, parse_line
+from musecode_jupyter.log.fold import Fold, Reducer
+from musecode_jupyter.log.journal import (
+    SEGMENT_BYTES,
+    Disk,
+    Draft,
+    Journal,
+    Settled,
+    create_folders,
+    damaged,
+    pack,
+    recover,
+    unknown,
+    unpack,
+)
+from musecode_jupyter.log.kinds import LogRecovered, Payload, SecretRedacted, StateDigest
+from musecode_jupyter.log.lock import SessionLock
+from musecode_jupyter.log.record import checked, draft, hydrated, redacted
+from musecode_jupyter.log.redaction import Redactor
+from musecode_jupyter.log.scan import Damage, Record, Scanner, segment_name
+from musecode_jupyter.runtime.errors import LogError, LogReadOnly
+
+DIGEST_EVERY = 256
+_MISSING = 2**64 - 1
+
+
+class EventLog:
+    """The log of one session, used from one thread; made by `create`, `open` or `read`.
+
+    `post` numbers and folds an event at once and queues it; it is durable when `append` or a later `flush`
+    returns and when `on_durable` says so. After a failed write every post raises `LogReadOnly`, and `problem`
+    holds that error. Other threads reach the log through the loop of its thread only.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        reducers: Iterable[Reducer[Any]],
+        redactor: Redactor,
+        now: Callable[[], datetime] | None,
+    ) -> None:
+        self.folder = folder
+        self.label = ""
+        """Data tier of events that are posted without one."""
+        self.damage: list[Damage] = []
+        """Bytes that a reader found damaged, in order; always empty for a writer."""
+        self.problems: list[str] = []
+        """What else a reader found wrong (blobs, state digests), a line each; always empty for a writer."""
+        self.last_seq = 0
+        self.generation = 0
+        self._fold = Fold(reducers)
+        self._redactor = redactor
+        self._now = now
+        self._blobs = BlobStore(folder / "blobs")
+        self._scanner = Scanner(folder)
+        self._journal: Journal | None = None
+        self._positions: array[int] = array("Q")
+        self._since_digest = 0
+        self._pending: dict[int, Event] = {}
+        self._pending_blobs: dict[int, dict[str, bytes]] = {}
+        self._settled: deque[Settled] = deque()
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._callbacks: list[Callable[[Event], None]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._problem: LogReadOnly | None = None
+        self._thread: int | None = None
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        *,
+        reducers: Iterable[Reducer[Any]],
+        redactor: Redactor,
+        now: Callable[[], datetime],
+        segment_bytes: int = SEGMENT_BYTES,
+        disk: Disk | None = None,
+    ) -> EventLog:
+        """Begin the log of a new session in `folder`.
+
+        Raises
+        ------
+        LogError
+            There is a session in that folder already.
+        LogReadOnly
+            The folder cannot be written.
+        """
+        create_folders(folder)
+        return cls.open(
+            folder, reducers=reducers, redactor=redactor, now=now, segment_bytes=segment_bytes, disk=disk
+        )
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        reducers: Iterable[Reducer[Any]],
+        redactor: Redactor,
+        now: Callable[[], datetime],
+        segment_bytes: int = SEGMENT_BYTES,
+        disk: Disk | None = None,
+    ) -> EventLog:
+        """Go on with a session: take its lock, check every record, fold, cut off an unfinished last batch.
+
+        What was cut off is in `quarantine/` and announced by a `log.recovered` event.
+
+        Raises
+        ------
+        LogLocked
+            A live process writes this session.
+        LogDamaged
+            A record was changed, or the fold differs from a recorded state digest.
+        LogReadOnly
+            The folder cannot be written, or a newer version wrote the log.
+        LogError
+            There is no session in `folder`.
+        """
+        lock = SessionLock.acquire(folder)
+        try:
+            log = cls(folder, reducers, redactor, now)
+            log._blobs.sweep()
+            log._scanner, recovery = recover(folder, log._visit_strictly)
+            previous = lock.previous.generation if lock.previous is not None else 0
+            log.generation = 1 + max(log._scanner.generation, previous)
+            lock.sign(log.generation)
+            log._journal = log._start(lock, segment_bytes, disk)
+        except OSError as problem:
+            lock.release()
+            raise LogReadOnly(
+                f"cannot go on writing session {folder.name} ({problem.strerror}); check the disk that holds "
+                f"{folder}, or open the session for reading"
+            ) from problem
+        except BaseException:
+            lock.release()
+            raise
+        if recovery is not None:
+            log._record_own(
+                "log.recovered",
+                LogRecovered(
+                    segment=recovery.segment,
+                    offset=recovery.offset,
+                    bytes=recovery.size,
+                    quarantine=recovery.quarantine,
+                ),
+            )
+        return log
+
+    @classmethod
+    def read(cls, folder: Path, *, reducers: Iterable[Reducer[Any]] = ()) -> EventLog:
+        """Open for reading; works beside a writer and with a damaged log (see `damage` and `problems`).
+
+        Raises
+        ------
+        LogError
+            There is no session in `folder`.
+        """
+        log = cls(folder, reducers, Redactor(), None)
+        log.refresh()
+        return log
+
+    def _start(self, lock: SessionLock, segment_bytes: int, disk: Disk | None) -> Journal:
+        with contextlib.suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
+        return Journal(
+            self.folder, lock, self._scanner, self._when_settled, segment_bytes=segment_bytes, disk=disk
+        )
+
+    @property
+    def writable(self) -> bool:
+        """Whether `post` can succeed."""
+        return self._journal is not None and self._journal.held and self.problem is None
+
+    @property
+    def problem(self) -> LogReadOnly | None:
+        """The failure that ended writing, if one did."""
+        return self._problem or (self._journal.problem if self._journal is not None else None)
+
+    @property
+    def durable_seq(self) -> int:
+        """The last event that is known to be on the disk."""
+        return len(self._positions)
+
+    def post(
+        self,
+        kind: str,
+        data: Payload | Mapping[str, Any],
+        *,
+        agent: str = "",
+        turn: int = 0,
+        cause: Iterable[int] = (),
+        label: str = "",
+        blobs: Mapping[str, bytes] | None = None,
+    ) -> Event:
+        """Record an event: checked, redacted, numbered and folded now, written soon.
+
+        Parameters
+        ----------
+        kind, data
+            A kind of `log.kinds.KINDS` and its payload.
+        agent, turn, cause, label
+            As in the envelope; `cause` holds the seqs of the events that led to this one, and an empty
+            `label` stands for the log's own.
+        blobs : mapping of str to bytes
+            Raw contents to be durable before the event, by name; not redacted.
+
+        Returns
+        -------
+        Event
+            As a reader will see it, except that `b` and `h` are not known yet (0 and empty). Its data must
+            not be changed.
+
+        Raises
+        ------
+        LogError
+            Unknown kind, bad data, or a record that cannot be made small enough; nothing was recorded.
+        LogReadOnly
+            Nothing can be written any more.
+        """
+        if self._thread is None:
+            self._thread = threading.get_ident()
+        assert self._thread == threading.get_ident(), "the log is used from the thread of its loop only"
+        self._assert_writable()
+        with contextlib.suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
+        text, clean, hits = redacted(self._redactor, kind, checked(kind, data))
+        event, record = draft(
+            self._event(kind, clean, agent=agent, turn=turn, cause=tuple(cause), label=label or self.label),
+            text,
+            blobs or {},
+        )
+        self._record(event, record)
+        if hits:
+            self._record_own(
+                "secret.redacted",
+                SecretRedacted(patterns=hits, where=f"data of {kind}"),
+                agent=agent,
+                turn=turn,
+                cause=(event.seq,),
+            )
+        return event
+
+    async def append(
+        self,
+        kind: str,
+        data: Payload | Mapping[str, Any],
+        *,
+        agent: str = "",
+        turn: int = 0,
+        cause: Iterable[int] = (),
+        label: str = "",
+        blobs: Mapping[str, bytes] | None = None,
+    ) -> Event:
+        """`post`, and return when the event is durable. Raises as `post`; written even if cancelled."""
+        event = self.post(kind, data, agent=agent, turn=turn, cause=cause, label=label, blobs=blobs)
+        await self._durable(event.seq)
+        return event
+
+    async def flush(self) -> None:
+        """Return when every event that was posted so far is durable.
+
+        Raises
+        ------
+        LogReadOnly
+            A write failed.
+        """
+        await self._durable(self.last_seq)
+
+    async def close(self, reason: str = "closed") -> None:
+        """Write a state digest, flush, end the writer and release the lock; the log can still be read.
+
+        `reason` is told to those who post later. A log that has become read-only is closed without an error.
+        """
+        if self._journal is None or not self._journal.held:
+            return
+        try:
+            if self.problem is None:
+                if self._since_digest:
+                    self._post_digest()
+                await self.flush()
+        except LogReadOnly:
+            pass
+        finally:
+            self._journal.close()
+            self._drain()
+            self._problem = self.problem or LogReadOnly(
+                f"the log of session {self.folder.name} is {reason}; resume the session to go on"
+            )
+
+    def on_durable(self, callback: Callable[[Event], None]) -> Callable[[], None]:
+        """Call `callback` on the loop for each event once it is durable, in order; returns what ends that."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback) if callback in self._callbacks else None
+
+    def events(self, since: int = 0) -> Iterator[Event]:
+        """Events after `since`, from the disk, and those that are posted but not yet written.
+
+        Memory is bounded. A reader sees what was written since it was opened.
+
+        Raises
+        ------
+        LogError
+            A field that was spilled to a blob cannot be read back; a reader gets it as None, and a problem.
+        """
+        self.refresh()
+        last = self.last_seq
+        seq = since
+        while seq < last:
+            seq += 1
+            if seq > len(self._positions):
+                if (event := self._pending.get(seq)) is not None:
+                    yield event
+                    continue
+                self._drain()
+                if seq > len(self._positions):
+                    return
+            while self._positions[seq - 1] == _MISSING:
+                seq += 1
+            begin = unpack(self._positions[seq - 1])
+            for event in self._read(begin, min(last, len(self._positions))):
+                seq = event.seq
+                yield self._restored(event)
+
+    def get(self, seq: int) -> Event:
+        """One event.
+
+        Raises
+        ------
+        LogError
+            There is no such event, or a field of it cannot be read back.
+        """
+        self.refresh()
+        if seq in self._pending:
+            return self._pending[seq]
+        if not 0 < seq <= len(self._positions) or self._positions[seq - 1] == _MISSING:
+            raise LogError(f"session {self.folder.name} has no event {seq}; the last one is {self.last_seq}")
+        return hydrated(next(self._read(unpack(self._positions[seq - 1]), seq)), self._blobs)
+
+    def blob(self, digest: str) -> bytes:
+        """The bytes of a blob, also of one that is not written yet.
+
+        Raises
+        ------
+        LogError
+            It is missing or damaged.
+        """
+        self._drain()
+        for contents in self._pending_blobs.values():
+            if digest in contents:
+                return contents[digest]
+        return self._blobs.get(digest)
+
+    def state(self, name: str) -> BaseModel:
+        """The slice of the reducer called `name` after the last posted event; not to be changed."""
+        return self._fold.state(name)
+
+    def refresh(self) -> int:
+        """Take in what has been written since; the last seq. Needed by readers only, cheap for the writer."""
+        if self._journal is not None:
+            self._drain()
+            return self.last_seq
+        for found in self._scanner.records():
+            if isinstance(found, Record):
+                if (problem := self._visit(found)) is not None:
+                    self.problems.append(problem)
+            elif found not in self.damage:
+                self.damage.append(found)
+        self.generation = self._scanner.generation
+        return self.last_seq
+
+    def _event(
+        self, kind: str, data: Mapping[str, Any], *, agent: str, turn: int, cause: tuple[int, ...], label: str
+    ) -> Event:
+        assert self._now is not None
+        ts = self._now().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return Event(
+            SCHEMA_VERSION, self.last_seq + 1, ts, self.generation, 0, agent, turn, cause, kind, label, data
+        )
+
+    def _record_own(
+        self, kind: str, data: Payload, *, agent: str = "", turn: int = 0, cause: tuple[int, ...] = ()
+    ) -> None:
+        text, clean, _ = redacted(Redactor(), kind, checked(kind, data))
+        self._record(
+            *draft(self._event(kind, clean, agent=agent, turn=turn, cause=cause, label=self.label), text, {})
+        )
+
+    def _record(self, event: Event, record: Draft) -> None:
+        assert self._journal is not None
+        try:
+            self._fold.apply(event)
+        except Exception as problem:
+            # The state may be half changed: nothing that is decided from it may be recorded any more.
+            self._problem = LogReadOnly(
+                f"the state of session {self.folder.name} could not take {event.kind} ({problem!r}); "
+                "start again and resume it"
+            )
+            raise self._problem from problem
+        self.last_seq = event.seq
+        self._pending[event.seq] = event
+        if record.blobs:
+            digests = [ref.digest for ref in event.blobs.values()]
+            self._pending_blobs[event.seq] = dict(zip(digests, record.blobs, strict=True))
+        self._journal.submit(record)
+        if event.kind == "state.digest":
+            self._since_digest = 0
+        else:
+            self._since_digest += 1
+            if self._since_digest >= DIGEST_EVERY - 1:
+                self._post_digest()
+
+    def _post_digest(self) -> None:
+        digest, slices = self._fold.digests()
+        self._record_own("state.digest", StateDigest(digest=digest, upto=self.last_seq, slices=slices))
+
+    def _assert_writable(self) -> None:
+        if self.problem is not None:
+            raise self.problem
+        if self._journal is None:
+            raise LogReadOnly(f"session {self.folder.name} is open for reading; resume it to go on")
+        if not self._journal.held:
+            raise LogReadOnly(
+                f"this is a forked child; only the process that opened session {self.folder.name} writes it"
+            )
+
+    async def _durable(self, seq: int) -> None:
+        self._drain()
+        if seq <= len(self._positions):
+            return
+        if self.problem is not None:
+            raise self.problem
+        self._loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append((seq, future))
+        # The batch may have settled while the log had no loop, or an older one, to tell.
+        self._loop.call_soon(self._drain)
+        await future
+
+    def _when_settled(self, settled: Settled) -> None:
+        """Called in the writer's thread."""
+        self._settled.append(settled)
+        if self._loop is not None:
+            # A closed loop has nobody who waits; the next call on the log takes in what has settled.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        while self._settled:
+            settled = self._settled.popleft()
+            if settled.problem is not None:
+                # Never written, so nobody may read them; `last_seq` still counts them.
+                self._pending.clear()
+                self._pending_blobs.clear()
+                self._fail_waiting(settled.problem)
+                continue
+            first = len(self._positions) + 1
+            self._positions.extend(settled.positions)
+            for seq in range(first, settled.last_seq + 1):
+                event = self._pending.pop(seq)
+                self._pending_blobs.pop(seq, None)
+                for callback in tuple(self._callbacks):
+                    self._call(callback, event)
+            while self._waiting and self._waiting[0][0] <= settled.last_seq:
+                _, future = self._waiting.popleft()
+                if not future.done():
+                    future.set_result(None)
+
+    def _fail_waiting(self, problem: LogReadOnly) -> None:
+        while self._waiting:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(problem)
+
+    def _call(self, callback: Callable[[Event], None], event: Event) -> None:
+        try:
+            callback(event)
+        except Exception as problem:
+            # One subscriber's fault must not keep an event from the others, nor an append from returning.
+            if self._loop is None:
+                raise
+            self._loop.call_exception_handler(
+                {"message": f"a subscriber of the log failed at event {event.seq}", "exception": problem}
+            )
+
+    def _read(self, begin: tuple[int, int], last: int) -> Iterator[Event]:
+        """Events from the line at `begin` on, up to seq `last` or to the end of the good ones that follow."""
+        number, offset = begin
+        path = self.folder / "journal" / segment_name(number)
+        try:
+            file = path.open("rb")
+        except OSError as problem:
+            raise LogError(
+                f"{path} cannot be read ({problem.strerror}); restore the session's folder"
+            ) from problem
+        with file:
+            file.seek(offset)
+            while line := file.readline(MAX_RECORD_BYTES + 1):
+                try:
+                    event = parse_line(line)
+                except ValueError as problem:
+                    raise LogError(
+                        f"{path} changed at byte {offset}: {problem}; verify the session"
+                    ) from None
+                offset += len(line)
+                yield event
+                following = event.seq
+                if following >= last or self._positions[following] != pack(number, offset):
+                    return
+
+    def _restored(self, event: Event) -> Event:
+        try:
+            return hydrated(event, self._blobs)
+        except LogError as problem:
+            if self._journal is not None:
+                raise
+            if str(problem) not in self.problems:
+                self.problems.append(str(problem))
+            return event
+
+    def _visit(self, record: Record) -> str | None:
+        """Take in a record that was read; what is wrong with it beyond its line, if anything is."""
+        event = record.event
+        while len(self._positions) < event.seq - 1:
+            self._positions.append(_MISSING)
+        self._positions.append(pack(record.segment, record.offset))
+        self.last_seq = event.seq
+        if unknown(record) is not None:
+            return None
+        problem = None
+        try:
+            event = hydrated(event, self._blobs)
+            if event.kind == "state.digest":
+                self._since_digest = 0
+                problem = self._difference(event)
+            else:
+                self._since_digest += 1
+            self._fold.apply(event)
+        except LogError as error:
+            return str(error)
+        except Exception as error:
+            # A reducer met what it cannot take, or data of a kind that an older version wrote differently.
+            return f"the state cannot take {event.kind} at event {event.seq} ({error!r})"
+        return problem
+
+    def _difference(self, event: Event) -> str | None:
+        differing = self._fold.differences(event.data["digest"], event.data.get("slices", {}))
+        if event.data["upto"] != event.seq - 1:
+            differing = [*differing, "upto"]
+        if not differing:
+            return None
+        return f"the state after event {event.seq - 1} differs from its digest in: {', '.join(differing)}"
+
+    def _visit_strictly(self, record: Record) -> None:
+        problem = self._visit(record)
+        if problem is not None:
+            at = Damage(
+                record.segment, record.offset, record.length, record.event.seq - 1, problem, resumed=True
+            )
+            raise damaged(self.folder, at, problem)

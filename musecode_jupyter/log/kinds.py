@@ -1,0 +1,547 @@
+"""What each kind of event says: one frozen model per kind, validated before an event is written.
+
+A reference from one event to another (`call`, `request`, `approval`, `goal`, `worktree`, `merge`) is the
+`seq` of the event that opened it, so that ids come from the order of the log alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Payload(BaseModel):
+    """The `data` of an event."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Check(Payload):
+    """One verify command that the harness ran: `call` is its tool call."""
+
+    command: str
+    call: int
+    passed: bool
+    exit: int | None = None
+    seconds: float = 0.0
+
+
+class SessionOpened(Payload):
+    """A session begins."""
+
+    session: str = Field(description="id of the session, also the name of its folder")
+    workspace: str = Field(description="absolute path of the user's repository or folder")
+    version: str = Field(description="version of this program")
+    model: str
+    api: str = Field(description="responses, chat or local")
+    profile: str = Field(description="driver or guided")
+    approvals: str = Field(description="ask, deny or allow-workspace")
+
+
+class SessionResumed(Payload):
+    """A new process goes on with the session."""
+
+    version: str
+    model: str
+    api: str
+    profile: str
+    approvals: str
+    last_seq: int = Field(description="last event of the generation before")
+
+
+class SessionClosed(Payload):
+    """The session ended in order; nothing is offered for resume."""
+
+    reason: str
+
+
+class LogRecovered(Payload):
+    """Bytes of a last, never acknowledged batch were copied to quarantine and cut."""
+
+    segment: str
+    offset: int
+    bytes: int
+    quarantine: str
+
+
+class StateDigest(Payload):
+    """Digest of the folded state after event `upto`."""
+
+    digest: str = Field(description="BLAKE2b-128 of the canonical JSON of all slices by name")
+    upto: int = Field(description="seq of the event before this one")
+    slices: dict[str, str] = Field(
+        default_factory=dict, description="digest of each slice, so that a difference can be named"
+    )
+
+
+class UserMessage(Payload):
+    """Text of the user to an agent, as a turn of its own."""
+
+    text: str
+    to: str
+
+
+class UserSteer(Payload):
+    """Text of the user to an agent that may be busy; delivered between two of its steps."""
+
+    text: str
+    to: str
+
+
+class UserInterrupt(Payload):
+    """The user stopped something."""
+
+    scope: str
+
+
+class AgentCreated(Payload):
+    """An agent exists from here on; its name is the envelope's `agent`."""
+
+    role: str
+    profile: str
+    model: str
+
+
+class AgentState(Payload):
+    """What the agent does now."""
+
+    state: Literal["idle", "running", "waiting", "suspended", "retired"]
+    why: str = ""
+
+
+class AgentSeeded(Payload):
+    """The fixed head of every prompt of this agent."""
+
+    instructions: str
+    tools: list[dict[str, Any]] = Field(description="tool specifications in the order in which they are sent")
+
+
+class AgentView(Payload):
+    """A prompt made by the harness for one question, outside the running conversation."""
+
+    purpose: str
+    instructions: str
+    items: list[dict[str, Any]]
+    json_schema: dict[str, Any] | None = None
+
+
+class ModelRequested(Payload):
+    """A request is about to be sent."""
+
+    model: str
+    api: str
+    view: int | None = Field(description="seq of an agent.view, or none for the agent's conversation")
+    items: int = Field(description="number of items of that view in the prompt")
+    max_output_tokens: int
+    effort: str | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    cache_key: str | None = None
+    origin: str = Field(
+        default="", description="digest of endpoint and key, decides which reasoning items are sent"
+    )
+    digest: str = Field(description="BLAKE2b-128 of the request bytes")
+    bytes: int
+    reserved_usd: float
+    reserved_tokens: int
+    purpose: str = ""
+
+
+class ModelCompleted(Payload):
+    """The answer ended properly (`status` incomplete included)."""
+
+    request: int
+    status: Literal["completed", "incomplete"]
+    reason: str | None = None
+    items: list[dict[str, Any]]
+    usage: dict[str, int] | None
+    cost_usd: float
+    estimated: bool = Field(description="true where the server sent no usage and the reserve was kept")
+    ttft_s: float | None
+    seconds: float
+    attempts: int
+    served_model: str | None = None
+    response_id: str | None = None
+
+
+class ModelFailed(Payload):
+    """The request ended in an error after all attempts."""
+
+    request: int
+    error: str
+    error_kind: str
+    attempts: int
+    seconds: float
+    cost_usd: float = 0.0
+
+
+class ModelRetried(Payload):
+    """One attempt failed and the same bytes will be sent again."""
+
+    request: int
+    attempt: int
+    error: str
+    wait_s: float
+
+
+class ModelAbandoned(Payload):
+    """The outcome of the request will never be known; its reserve is kept as an estimate."""
+
+    request: int
+    why: str
+    cost_usd: float
+
+
+class ToolRequested(Payload):
+    """A tool call was formed, by the model (`call_id` links it to the model's item) or by the harness."""
+
+    name: str
+    arguments: dict[str, Any]
+    origin: Literal["model", "harness"]
+    call_id: str | None = None
+    purpose: str = ""
+
+
+class ToolDecided(Payload):
+    """May it? `rule` names what decided."""
+
+    call: int
+    decision: Literal["allow", "deny"]
+    rule: str
+    approval: int | None = None
+
+
+class ToolStarted(Payload):
+    """Durable before the effect. `effect` is the class by which a restart treats the call."""
+
+    call: int
+    effect: Literal["read", "write", "process"]
+    cwd: str
+    path: str | None = None
+    before: str | None = Field(
+        default=None, description="write: digest of the file, none if it did not exist"
+    )
+    after: str | None = Field(default=None, description="write: digest of the blob to be written")
+
+
+class ToolFinished(Payload):
+    """The one result of the call, as the model sees it."""
+
+    call: int
+    output: str
+    ok: bool
+    exit: int | None = None
+    seconds: float = 0.0
+    output_path: str | None = Field(
+        default=None, description="file in the session folder with the whole output"
+    )
+
+
+class ToolFailed(Payload):
+    """The call could not be carried out; `output` tells the model why."""
+
+    call: int
+    output: str
+
+
+class ToolCancelled(Payload):
+    """The call was ended by the user, a limit or a stop."""
+
+    call: int
+    output: str
+
+
+class ToolUnknown(Payload):
+    """A process was cut off by a crash; whether it had effects is not known; never run again by itself."""
+
+    call: int
+    output: str
+
+
+class ToolReconciled(Payload):
+    """What a restart found out about an open call."""
+
+    call: int
+    finding: str
+
+
+class ApprovalRequested(Payload):
+    """A question to the user. `digest` covers all that was shown and all that will run."""
+
+    action: str
+    rule: str = Field(description="name of the session rule that would cover it")
+    digest: str
+    shown: dict[str, Any]
+    call: int | None = None
+
+
+class ApprovalGranted(Payload):
+    """The user's yes. `scope` is once or session."""
+
+    approval: int
+    by: str
+    scope: Literal["once", "session"]
+
+
+class ApprovalDenied(Payload):
+    """The user's no."""
+
+    approval: int
+    by: str
+    why: str = ""
+
+
+class ApprovalExpired(Payload):
+    """The question is gone; an answer to it has no effect any more."""
+
+    approval: int
+    why: str
+
+
+class RuleAdded(Payload):
+    """The user allowed an action for the rest of the session."""
+
+    rule: str
+    action: str
+    approval: int | None = None
+
+
+class FileObserved(Payload):
+    """An agent saw this content of this file."""
+
+    worktree: int | None
+    path: str
+    digest: str
+    size: int
+    call: int | None = None
+
+
+class FileChanged(Payload):
+    """A file has a new content; the blobs `before` and `after` hold both."""
+
+    worktree: int | None
+    path: str
+    before: str | None
+    after: str | None
+    call: int | None = None
+
+
+class GoalSet(Payload):
+    """A goal and its clauses, frozen at start. Limits are per goal."""
+
+    text: str
+    verify: list[str]
+    agent: str
+    branch: str | None = Field(description="the user's branch; none when HEAD is detached")
+    base: str = Field(description="commit from which the work starts")
+    usd: float | None = None
+    tokens: int | None = None
+    calls: int | None = None
+    hours: float | None = None
+    steps: int | None = None
+    model: str = ""
+
+
+class GoalPaused(Payload):
+    """The goal rests until it is resumed."""
+
+    goal: int
+    why: str
+
+
+class GoalResumed(Payload):
+    """The goal goes on."""
+
+    goal: int
+    why: str = ""
+
+
+class GoalClaimed(Payload):
+    """The agent says that it is done; nothing more than a claim."""
+
+    goal: int
+    text: str
+
+
+class GoalJudged(Payload):
+    """The harness ran the verify commands on a clean checkout of `tree`: at the start, or before landing."""
+
+    goal: int
+    tree: str
+    commit: str
+    where: Literal["baseline", "landing"]
+    passed: bool
+    checks: list[Check]
+    report: str = Field(default="", description="what the agent is told when it did not pass")
+
+
+class GoalMet(Payload):
+    """All clauses hold on the landed tree. Written by the harness only."""
+
+    goal: int
+    tree: str
+    commit: str
+    checks: list[Check]
+
+
+class GoalStopped(Payload):
+    """The goal ended without being met; resumable unless `state` is stopped."""
+
+    goal: int
+    state: Literal["budget", "stalled", "blocked", "stopped", "error"]
+    why: str
+
+
+class WorktreeCreating(Payload):
+    """Intent, ahead of the git change."""
+
+    goal: int | None
+    path: str
+    branch: str
+    base: str
+
+
+class WorktreeCreated(Payload):
+    """The worktree exists."""
+
+    worktree: int
+    path: str
+
+
+class WorktreeRemoving(Payload):
+    """Intent, ahead of the git change."""
+
+    worktree: int
+
+
+class WorktreeRemoved(Payload):
+    """The worktree is gone; everything in it was contained in `contained_in`."""
+
+    worktree: int
+    contained_in: str
+
+
+class MergeEnqueued(Payload):
+    """A commit of an agent waits to land on `ref`."""
+
+    goal: int
+    commit: str
+    tree: str
+    ref: str
+
+
+class MergeChecked(Payload):
+    """The merge with the target was computed: a tree and a commit to test, or conflicts."""
+
+    merge: int
+    target: str
+    tree: str | None
+    commit: str | None
+    conflicts: list[str]
+
+
+class MergeLanding(Payload):
+    """Intent, ahead of `update-ref`."""
+
+    merge: int
+    ref: str
+    old: str
+    new: str
+    backup: str
+    files: list[str]
+
+
+class MergeLanded(Payload):
+    """The user's branch is at `new`. `checkout` says what was done with the user's files."""
+
+    merge: int
+    ref: str
+    old: str
+    new: str
+    backup: str
+    checkout: str
+
+
+class MergeBounced(Payload):
+    """The merge did not land; the commit is kept on `kept`."""
+
+    merge: int
+    why: str
+    kept: str
+
+
+class BudgetSet(Payload):
+    """Limits of the session; a missing one is no limit."""
+
+    usd: float | None = None
+    tokens: int | None = None
+
+
+class BudgetExceededEvent(Payload):
+    """A step was refused because it would have gone over a limit."""
+
+    scope: str
+    why: str
+
+
+class SecretRedacted(Payload):
+    """Secrets were cut out of a text before it was written; says which patterns, never what."""
+
+    patterns: list[str]
+    where: str
+
+
+KINDS: dict[str, type[Payload]] = {
+    "session.opened": SessionOpened,
+    "session.resumed": SessionResumed,
+    "session.closed": SessionClosed,
+    "log.recovered": LogRecovered,
+    "state.digest": StateDigest,
+    "user.message": UserMessage,
+    "user.steer": UserSteer,
+    "user.interrupt": UserInterrupt,
+    "agent.created": AgentCreated,
+    "agent.state": AgentState,
+    "agent.seeded": AgentSeeded,
+    "agent.view": AgentView,
+    "model.requested": ModelRequested,
+    "model.retried": ModelRetried,
+    "model.completed": ModelCompleted,
+    "model.failed": ModelFailed,
+    "model.abandoned": ModelAbandoned,
+    "tool.requested": ToolRequested,
+    "tool.decided": ToolDecided,
+    "tool.started": ToolStarted,
+    "tool.finished": ToolFinished,
+    "tool.failed": ToolFailed,
+    "tool.cancelled": ToolCancelled,
+    "tool.unknown": ToolUnknown,
+    "tool.reconciled": ToolReconciled,
+    "approval.requested": ApprovalRequested,
+    "approval.granted": ApprovalGranted,
+    "approval.denied": ApprovalDenied,
+    "approval.expired": ApprovalExpired,
+    "rule.added": RuleAdded,
+    "file.observed": FileObserved,
+    "file.changed": FileChanged,
+    "goal.set": GoalSet,
+    "goal.paused": GoalPaused,
+    "goal.resumed": GoalResumed,
+    "goal.claimed": GoalClaimed,
+    "goal.judged": GoalJudged,
+    "goal.met": GoalMet,
+    "goal.stopped": GoalStopped,
+    "worktree.creating": WorktreeCreating,
+    "worktree.created": WorktreeCreated,
+    "worktree.removing": WorktreeRemoving,
+    "worktree.removed": WorktreeRemoved,
+    "merge.enqueued": MergeEnqueued,
+    "merge.checked": MergeChecked,
+    "merge.landing": MergeLanding,
+    "merge.landed": MergeLanded,
+    "merge.bounced": MergeBounced,
+    "budget.set": BudgetSet,
+    "budget.exceeded": BudgetExceededEvent,
+    "secret.redacted": SecretRedacted,
+}

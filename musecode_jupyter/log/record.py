@@ -1,0 +1,120 @@
+"""From a payload to the draft of its record and back: validation, redaction, large fields to blobs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from musecode_jupyter.log.blobs import BlobStore, digest_of
+from musecode_jupyter.log.events import MAX_RECORD_BYTES, SEAL_BYTES, BlobRef, Event, canonical, line_parts
+from musecode_jupyter.log.journal import Draft
+from musecode_jupyter.log.kinds import KINDS, Payload
+from musecode_jupyter.log.redaction import Redactor
+from musecode_jupyter.runtime.errors import LogError
+
+SPILLED = "data."
+
+
+def checked(kind: str, data: Payload | Mapping[str, Any]) -> dict[str, Any]:
+    """The data of an event of `kind` as plain Python values.
+
+    Raises
+    ------
+    LogError
+        The kind is unknown or the data is not of that kind.
+    """
+    model = KINDS.get(kind)
+    if model is None:
+        raise LogError(f"there is no event of kind {kind!r}; add it to musecode_jupyter.log.kinds")
+    if not isinstance(data, Payload):
+        try:
+            data = model.model_validate(dict(data))
+        except ValidationError as problem:
+            first = problem.errors(include_url=False)[0]
+            where = ".".join(str(each) for each in first["loc"])
+            raise LogError(f"bad data for {kind}, field {where!r}: {first['msg']}") from None
+    elif type(data) is not model:
+        raise LogError(f"bad data for {kind}: a {type(data).__name__} instead of a {model.__name__}")
+    return data.model_dump()
+
+
+def redacted(redactor: Redactor, kind: str, data: dict[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
+    """Canonical JSON of the data without secrets, what a reader of it sees, and the patterns hit."""
+    clean, hits = redactor.value(data)
+    try:
+        text = canonical(clean)
+    except (ValueError, TypeError, RecursionError) as problem:
+        raise LogError(f"the data of {kind} cannot be written as JSON: {problem}") from None
+    # What is folded now must be what a restart folds: no tuples, only strings as keys, nothing shared.
+    return text, json.loads(text), hits
+
+
+def draft(event: Event, text: str, blobs: Mapping[str, bytes]) -> tuple[Event, Draft]:
+    """The record of `event`, whose data has the canonical JSON `text`, and the event with all blobs named.
+
+    Raises
+    ------
+    LogError
+        The record stays too large whatever is spilled, or a name of a blob is reserved.
+    """
+    if blobs:
+        if reserved := [name for name in blobs if name.startswith(SPILLED)]:
+            raise LogError(f"names of blobs that start with {SPILLED!r} are reserved: {', '.join(reserved)}")
+        event = replace(event, blobs={name: digest_of(content) for name, content in blobs.items()})
+    head, tail = line_parts(event, text)
+    contents = list(blobs.values())
+    # A batch number is never larger than the number of the event, so it never has more digits.
+    limit = MAX_RECORD_BYTES - SEAL_BYTES - 1 - len(str(event.seq))
+    if len(head) + len(tail) > limit:
+        kept = dict(event.data)
+        refs = dict(event.blobs)
+        fields = {name: canonical(value).encode("ascii") for name, value in kept.items()}
+        for name in sorted(fields, key=lambda name: (-len(fields[name]), name)):
+            ref = digest_of(fields[name])
+            kept[name] = None
+            refs[SPILLED + name] = ref
+            contents.append(fields[name])
+            event = replace(event, blobs=refs)
+            head, tail = line_parts(event, canonical(kept))
+            if len(head) + len(tail) <= limit:
+                break
+        else:
+            raise LogError(
+                f"the record of {event.kind} would have {len(head) + len(tail)} bytes, {len(refs)} blobs, "
+                f"at most {limit} fit; write fewer blobs or causes with one event"
+            )
+    return event, Draft(event.seq, head, tail, tuple(contents))
+
+
+def spilled(event: Event) -> dict[str, BlobRef]:
+    """Blobs that hold fields of the event's data, by field."""
+    return {
+        name[len(SPILLED) :]: ref
+        for name, ref in event.blobs.items()
+        if name.startswith(SPILLED) and event.data.get(name[len(SPILLED) :], ...) is None
+    }
+
+
+def hydrated(event: Event, blobs: BlobStore) -> Event:
+    """The event with its spilled fields back in place.
+
+    Raises
+    ------
+    LogError
+        One of the blobs is missing or damaged.
+    """
+    if not event.blobs or not (fields := spilled(event)):
+        return event
+    data = dict(event.data)
+    for name, ref in fields.items():
+        try:
+            data[name] = json.loads(blobs.get(ref.digest))
+        except ValueError:
+            raise LogError(
+                f"blob {ref.digest} is not the JSON of field {name!r} of event {event.seq}"
+            ) from None
+    return replace(event, data=data)

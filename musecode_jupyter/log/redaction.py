@@ -1,0 +1,249 @@
+"""Cuts secrets out of text before it is logged, sent or shown: known ones, and what has the form of a key."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+_SHORTEST_SECRET = 8
+# A stream holds back this much at most while it waits for the end of what may be a secret, in characters.
+_HELD = 1 << 16
+_KEPT = 1 << 12
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    """Group `secret` of a match is replaced if `accept` says that its text is one."""
+
+    name: str
+    regex: re.Pattern[str]
+    accept: Callable[[str], bool]
+
+
+_WORD = r"(?:[a-z]+|[A-Z][a-z]+|[A-Z]+)[0-9]{0,3}"
+# Names, dotted and hyphenated ones too: `settings.api_key2`, `my-password-1`.
+_WORDS = re.compile(rf"_*{_WORD}(?:[._-]+{_WORD})*_*\Z")
+
+
+def _always(_: str) -> bool:
+    return True
+
+
+def _mixed(text: str) -> bool:
+    """Digits and letters: words, identifiers and phrases seldom have both in this length."""
+    return any(each.isdigit() for each in text) and any(each.isalpha() for each in text)
+
+
+def _random(text: str) -> bool:
+    """Mixed, and at least three bits a character: a drawn value, not a word with a number."""
+    if not _mixed(text) or _WORDS.match(text):
+        return False
+    counts = Counter(text)
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in counts.values()) >= 3.0
+
+
+def _key_like(text: str) -> bool:
+    return _mixed(text) and (len(text) >= 40 or any(each.isupper() for each in text))
+
+
+def _pattern(name: str, regex: str, accept: Callable[[str], bool] = _always) -> _Pattern:
+    return _Pattern(name, re.compile(regex), accept)
+
+
+_NAME = (
+    r"(?:(?i:[a-z0-9_.-]*(?:api[_-]?key|apikey|secret|secret[_-]?key|access[_-]?key|private[_-]?key|password|passwd"
+    r"|access[_-]?token|auth[_-]?token|refresh[_-]?token|bearer[_-]?token|client[_-]?secret))|[A-Z0-9_]*TOKEN)"
+)
+_PEM_BEGIN = r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY-----"
+_PEM_END = r"-----END (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY-----"
+# What may still become the block above.
+_PEM_OPEN = re.compile(
+    rf"-----BEGIN (?:[A-Z0-9]{{1,20}} ){{0,4}}[A-Z0-9]*-{{0,5}}\Z|{_PEM_BEGIN}[\s\\A-Za-z0-9+/=:,-]*\Z"
+)
+# Between a word and its value a match never crosses a line, on which the cuts of a stream rely.
+_PATTERNS = (
+    _pattern(
+        "pem-private-key",
+        rf"(?P<secret>{_PEM_BEGIN}(?:[\s\\A-Za-z0-9+/=:,-]{{16,16384}}?{_PEM_END}"
+        r"|(?:\s|\\n|\\r)*(?:[A-Za-z0-9+/=]{16,}(?:\s|\\n|\\r)*)+))",
+    ),
+    _pattern(
+        "jwt", r"(?<![\w-])(?P<secret>eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})"
+    ),
+    _pattern(
+        "github-token", r"(?<![A-Za-z0-9])(?P<secret>gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,})"
+    ),
+    _pattern("gitlab-token", r"(?<![\w-])(?P<secret>glpat-[A-Za-z0-9_-]{20,})"),
+    _pattern("slack-token", r"(?<![\w-])(?P<secret>xox[abeoprs]-[A-Za-z0-9-]{10,})", _mixed),
+    _pattern("aws-key-id", r"(?<![A-Za-z0-9])(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})(?![A-Za-z0-9])"),
+    _pattern("google-key", r"(?<![\w-])(?P<secret>AIza[A-Za-z0-9_-]{35})(?![\w-])"),
+    _pattern("huggingface-token", r"(?<![A-Za-z0-9_])(?P<secret>hf_[A-Za-z0-9]{30,})"),
+    _pattern("meta-key", r"(?<![A-Za-z0-9])(?P<secret>LLM\|[0-9]{6,}\|[A-Za-z0-9_-]{16,})"),
+    _pattern("sk-key", r"(?<![\w-])(?P<secret>sk-[A-Za-z0-9_-]{20,})", _key_like),
+    _pattern("bearer", r"(?<!\w)(?i:bearer)[ \t]+(?P<secret>[A-Za-z0-9._~+/=-]{16,})", _mixed),
+    _pattern("basic-auth", r"(?<!\w)(?i:authorization:[ \t]*basic)[ \t]+(?P<secret>[A-Za-z0-9+/=]{8,})"),
+    _pattern("url-password", r"(?<=://)[^/\s:@\"'\[\]]{0,64}:(?P<secret>[^/\s:@\"'\[\]]{3,})(?=@)"),
+    _pattern(
+        "assignment",
+        rf"(?<![A-Za-z0-9_.-]){_NAME}(?:\\?[\"'])?[ \t]*(?:=|:)[ \t]*(?:\\?[\"'])?"
+        r"(?P<secret>[A-Za-z0-9_+/=.~-]{12,})(?![A-Za-z0-9_+/=.~(\[{-])",
+        _random,
+    ),
+)
+_SECRET_NAME = re.compile(_NAME + r"\Z")
+_SECRET_VALUE = re.compile(r"[^\s\[]{12,4096}\Z")
+# One cheap look for a part that every match of some pattern has.
+_HINT = re.compile(
+    r"PRIVATE KEY-----|eyJ|gh[pousr]_|github_pat_|glpat-|xox|AKIA|ASIA|AIza|hf_|LLM\||sk-|://|TOKEN"
+    r"|(?i:bearer|basic|key|secret|passw|token)"
+)
+# Words after which a stream must not be cut: their value may follow.
+_LEAD = re.compile(rf"(?:(?i:bearer|basic|authorization:)|{_NAME}(?:\\?[\"'])?|[=:](?:\\?[\"'])?)[ \t]*\Z")
+_MARKS = {f"[redacted:{name}]" for name in (*(each.name for each in _PATTERNS), "secret")}
+
+
+class Redactor:
+    """Replaces secrets by `[redacted:<pattern>]`. Deterministic, and without effect on its own results.
+
+    Parameters
+    ----------
+    secrets : iterable of str
+        Values known to be secret, cut out wherever they stand, also as JSON or percent-encoded; those shorter
+        than eight characters are left alone because they would hit ordinary text.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        literals: set[str] = set()
+        for secret in secrets:
+            if len(secret) >= _SHORTEST_SECRET and not any(secret in mark for mark in _MARKS):
+                literals |= {secret, json.dumps(secret)[1:-1]}
+                if not any("\ud800" <= each <= "\udfff" for each in secret):
+                    literals.add(quote(secret, safe=""))
+        self.longest = max(map(len, literals), default=0)
+        ordered = sorted(literals, key=lambda each: (-len(each), each))
+        self._literal = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+    def text(self, text: str) -> tuple[str, list[str]]:
+        """The text without secrets, and the names of the patterns that were hit, sorted."""
+        hits: set[str] = set()
+        if self._literal is not None:
+            text, count = self._literal.subn("[redacted:secret]", text)
+            if count:
+                hits.add("secret")
+        if _HINT.search(text):
+            for pattern in _PATTERNS:
+                text = _apply(pattern, text, hits)
+        return text, sorted(hits)
+
+    def value(self, value: Any) -> tuple[Any, list[str]]:
+        """The same for every string in a JSON-like value, keys included; the value itself is not changed."""
+        hits: set[str] = set()
+        return self._value(value, hits), sorted(hits)
+
+    def stream(self) -> RedactionStream:
+        """A redactor for text that comes in pieces."""
+        return RedactionStream(self)
+
+    def spans(self, text: str) -> Iterable[tuple[int, int]]:
+        """Where known secrets stand in `text`."""
+        return [match.span() for match in self._literal.finditer(text)] if self._literal is not None else []
+
+    def _value(self, value: Any, hits: set[str]) -> Any:
+        if isinstance(value, str):
+            text, found = self.text(value)
+            hits.update(found)
+            return text
+        if isinstance(value, dict):
+            return {self._key(key, hits): self._entry(key, each, hits) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._value(each, hits) for each in value]
+        return value
+
+    def _key(self, key: Any, hits: set[str]) -> Any:
+        return self._value(key, hits) if isinstance(key, str) else key
+
+    def _entry(self, key: Any, value: Any, hits: set[str]) -> Any:
+        value = self._value(value, hits)
+        if (
+            isinstance(value, str)
+            and isinstance(key, str)
+            and _SECRET_NAME.match(key)
+            and _SECRET_VALUE.match(value)
+            and _random(value)
+        ):
+            hits.add("assignment")
+            return "[redacted:assignment]"
+        return value
+
+
+class RedactionStream:
+    """Redacts text that comes in pieces as if it had come in one.
+
+    What `feed` returns is safe to show; the rest is held back until it can no longer be the beginning of a
+    secret, at the latest after 65,536 characters. `finish` returns what is left.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._held = ""
+        self._hits: set[str] = set()
+
+    @property
+    def hits(self) -> list[str]:
+        """Names of the patterns that were hit so far, sorted."""
+        return sorted(self._hits)
+
+    def feed(self, piece: str) -> str:
+        """Take the next piece; return what can be shown."""
+        self._held += piece
+        cut = self._cut()
+        return self._emit(cut) if cut else ""
+
+    def finish(self) -> str:
+        """Return what is left; the stream is as new afterwards."""
+        return self._emit(len(self._held))
+
+    def _emit(self, cut: int) -> str:
+        ready, self._held = self._held[:cut], self._held[cut:]
+        text, hits = self._redactor.text(ready)
+        self._hits.update(hits)
+        return text
+
+    def _cut(self) -> int:
+        """The last place that no match, known or still to come, can reach over."""
+        text = self._held
+        limit = len(text) - max(self._redactor.longest - 1, 0)
+        begin = text.rfind("-----BEGIN ")
+        if begin >= 0 and _PEM_OPEN.match(text, begin) and not re.search(_PEM_END, text[begin:]):
+            limit = min(limit, begin)
+        spans = self._redactor.spans(text)
+        cut = limit
+        while cut > 0:
+            cut = max(text.rfind(" ", 0, cut), text.rfind("\n", 0, cut), text.rfind("\t", 0, cut)) + 1
+            inside = [start for start, end in spans if start < cut < end]
+            if inside:
+                cut = inside[0]
+            elif text[cut - 1 : cut] == "\n" or not _LEAD.search(text, max(0, cut - 256), cut):
+                break
+            else:
+                cut -= 1
+        # Text without any place to cut goes out as it is redacted now, but for an end longer than most keys.
+        return len(text) - _KEPT if len(text) - cut > _HELD else max(cut, 0)
+
+
+def _apply(pattern: _Pattern, text: str, hits: set[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
+        secret = match["secret"]
+        if not pattern.accept(secret):
+            return match[0]
+        hits.add(pattern.name)
+        begin, end = match.start("secret") - match.start(), match.end("secret") - match.start()
+        return f"{match[0][:begin]}[redacted:{pattern.name}]{match[0][end:]}"
+
+    return pattern.regex.sub(replace, text)
