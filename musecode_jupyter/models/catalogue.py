@@ -1,0 +1,179 @@
+"""The models that are known: ids, prices, tiers, limits and what each can do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final, Literal, cast
+
+from musecode_jupyter.models.types import Usage
+from musecode_jupyter.runtime.errors import ConfigurationError
+
+LOCAL_MODEL: Final = "qwen2.5-coder-1.5b-instruct-q4_k_m"
+DEFAULT_MODEL: Final = "muse-spark-1.3"
+
+Tier = Literal["standard", "contributor", "local"]
+Profile = Literal["driver", "guided"]
+
+_EFFORTS: Final = ("minimal", "low", "medium", "high", "xhigh")
+
+
+@dataclass(frozen=True)
+class Price:
+    """US dollars per million tokens; `cached` is for input that the server had cached."""
+
+    input: float
+    cached: float
+    output: float
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What the harness must know of one model.
+
+    `context` and `max_output` are tokens; input and output share the context.
+    `efforts` empty means that the accepted values of `reasoning.effort` are not known or that there are none.
+    """
+
+    id: str
+    price: Price
+    tier: Tier
+    context: int
+    max_output: int
+    profile: Profile
+    tools: bool
+    parallel_calls: bool
+    json_schema: bool
+    reasoning_items: bool
+    efforts: tuple[str, ...]
+
+
+def _spark(model: str, tier: Tier, efforts: tuple[str, ...] = _EFFORTS) -> ModelInfo:
+    price = Price(1.25, 0.15, 4.25) if tier == "standard" else Price(0.10, 0.002, 0.20)
+    return ModelInfo(
+        id=model,
+        price=price,
+        tier=tier,
+        context=1_048_576,
+        max_output=131_072,
+        profile="driver",
+        tools=True,
+        parallel_calls=True,
+        json_schema=True,
+        reasoning_items=True,
+        efforts=efforts,
+    )
+
+
+CATALOGUE: Final[dict[str, ModelInfo]] = {
+    info.id: info
+    for info in (
+        _spark("muse-spark-1.3", "standard", (*_EFFORTS, "max")),
+        _spark("muse-spark-1.2", "standard"),
+        _spark("muse-spark-1.1", "standard"),
+        _spark("muse-spark-1.3-contributor", "contributor"),
+        _spark("muse-spark-1.2-contributor", "contributor"),
+        ModelInfo(
+            id=LOCAL_MODEL,
+            price=Price(0.0, 0.0, 0.0),
+            tier="local",
+            context=32_768,
+            max_output=4_096,
+            profile="guided",
+            tools=False,
+            parallel_calls=False,
+            json_schema=True,
+            reasoning_items=False,
+            efforts=(),
+        ),
+    )
+}
+
+
+def tier_of(model: str) -> Tier:
+    """The tier that a model id selects; the id alone decides it, whatever gateway it is sent through."""
+    if "contributor" in model.casefold():
+        return "contributor"
+    return "local" if model == LOCAL_MODEL else "standard"
+
+
+def lookup(
+    model: str, *, price_override: str | None = None, profile_override: str | None = None
+) -> ModelInfo:
+    """What is known of `model`, with the user's price and profile in place of ours where given.
+
+    Parameters
+    ----------
+    price_override
+        `"input/cached/output"` in US dollars per million tokens (the value of `MUSECODE_PRICE`).
+    profile_override
+        `"driver"` or `"guided"`.
+
+    Raises
+    ------
+    ConfigurationError
+        For a contributor id, an unknown price that is not given, and an override that cannot be read.
+    """
+    if not model or model != model.strip():
+        raise ConfigurationError(
+            "the model id is empty or has spaces around it: set MUSECODE_MODEL to an exact id"
+        )
+    if tier_of(model) == "contributor":
+        raise ConfigurationError(
+            f"model {model!r} is refused: prompts of the contributor tier may be used for training, and the "
+            f"gate by which you would opt in does not exist yet; use {DEFAULT_MODEL}"
+        )
+    price = parse_price(price_override) if price_override else None
+    known = CATALOGUE.get(model)
+    if known is None and price is None:
+        raise ConfigurationError(
+            f'the price of model {model!r} is unknown: set MUSECODE_PRICE="in/cached/out" in USD per million '
+            'tokens ("0/0/0" for a server of your own)'
+        )
+    info = known or ModelInfo(
+        id=model,
+        price=Price(0.0, 0.0, 0.0),
+        tier="standard",
+        context=128_000,
+        max_output=16_384,
+        profile="driver",
+        tools=True,
+        parallel_calls=True,
+        json_schema=True,
+        reasoning_items=True,
+        efforts=(),
+    )
+    if price is not None:
+        info = replace(info, price=price)
+    if profile_override:
+        if profile_override not in ("driver", "guided"):
+            raise ConfigurationError(f"unknown profile {profile_override!r}: use driver or guided")
+        info = replace(info, profile=cast(Profile, profile_override))
+    return info
+
+
+def parse_price(text: str) -> Price:
+    """Read `"input/cached/output"`, US dollars per million tokens.
+
+    Raises
+    ------
+    ConfigurationError
+        If the text is not three finite numbers of at least zero.
+    """
+    try:
+        numbers = [float(part) for part in text.split("/")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != 3 or not all(math.isfinite(number) and number >= 0 for number in numbers):
+        raise ConfigurationError(
+            f'MUSECODE_PRICE={text!r} cannot be read: write "in/cached/out" in USD per million tokens, '
+            'like "1.25/0.15/4.25"'
+        )
+    return Price(*numbers)
+
+
+def cost(info: ModelInfo, usage: Usage) -> float:
+    """US dollars for one call; cached tokens are part of the input, reasoning tokens part of the output."""
+    price = info.price
+    fresh = usage.input - usage.cached
+    return (fresh * price.input + usage.cached * price.cached + usage.output * price.output) / 1e6

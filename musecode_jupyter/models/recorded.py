@@ -1,0 +1,84 @@
+"""A model whose answers come from a record, for replay and tests: the request bytes must be the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+
+from musecode_jupyter.models.types import Final, Message, ModelClient, ModelRequest, StreamPart, TextDelta
+from musecode_jupyter.runtime.errors import ModelError
+
+
+def body_digest(body: bytes) -> str:
+    """BLAKE2b-128 of request bytes, in hexadecimal digits."""
+    return hashlib.blake2b(body, digest_size=16).hexdigest()
+
+
+class RecordedClient:
+    """`ModelClient` that forms requests as `client` does and sends none of them.
+
+    Parameters
+    ----------
+    client
+        The client whose `body` and `origin` were used when the answers were recorded.
+    answers
+        In the order of the requests: digest of a request's bytes (see `body_digest`), and what came of it.
+    """
+
+    def __init__(self, client: ModelClient, answers: Sequence[tuple[str, Final | ModelError]]) -> None:
+        self._client = client
+        self._answers = tuple(answers)
+        self._next = 0
+
+    @property
+    def origin(self) -> str:
+        """The origin of the client that formed the recorded requests."""
+        return self._client.origin
+
+    @property
+    def remaining(self) -> int:
+        """How many recorded answers have not been asked for."""
+        return len(self._answers) - self._next
+
+    def body(self, request: ModelRequest) -> bytes:
+        """The bytes that the recorded client forms."""
+        return self._client.body(request)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
+        """Yield the recorded answer: each message as one delta, then the `Final`.
+
+        Raises
+        ------
+        ModelError
+            As recorded; or of kind `replay_mismatch` if the bytes differ from the recorded request's, and
+            `replay_exhausted` if no answer is left.
+        """
+        index = self._next
+        if index >= len(self._answers):
+            raise ModelError(
+                f"the record has {len(self._answers)} model answers, but request {index} was made: the run "
+                "goes further than what was recorded",
+                kind="replay_exhausted",
+            )
+        expected, answer = self._answers[index]
+        found = body_digest(self.body(request))
+        if found != expected:
+            raise ModelError(
+                f"model request {index} differs from the recorded one (digest {found}, recorded {expected}): "
+                "compare its bytes with those of the recorded request",
+                kind="replay_mismatch",
+            )
+        self._next += 1
+        if isinstance(answer, ModelError):
+            # A new object each time: a raised exception collects tracebacks.
+            raise ModelError(
+                str(answer),
+                kind=answer.kind,
+                status=answer.status,
+                retryable=answer.retryable,
+                retry_after=answer.retry_after,
+            )
+        for item in answer.items:
+            if isinstance(item, Message):
+                yield TextDelta(item.text)
+        yield answer

@@ -1,0 +1,373 @@
+"""The `/responses` dialect of Meta's Model API and of OpenAI: request bytes, and its event stream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from musecode_jupyter.models.catalogue import CATALOGUE
+from musecode_jupyter.models.conversation import (
+    Turn,
+    arrange,
+    check_request,
+    dump_json,
+    fresh_call_ids,
+    parse_json,
+    refuse,
+    sorted_tools,
+    wire_arguments,
+    wire_call_id,
+    wire_name,
+)
+from musecode_jupyter.models.failures import Caller, event_failure
+from musecode_jupyter.models.metering import usage_of
+from musecode_jupyter.models.transport import READ_STALL, checked_key, origin_of, post_events
+from musecode_jupyter.models.types import (
+    Final,
+    Item,
+    Message,
+    ModelRequest,
+    Reasoning,
+    ReasoningDelta,
+    StreamPart,
+    TextDelta,
+    ToolCall,
+    Usage,
+)
+from musecode_jupyter.runtime.errors import ModelError
+
+if TYPE_CHECKING:
+    import httpx
+
+_MIN_OUTPUT = 16
+
+
+class ResponsesClient:
+    """`ModelClient` for `POST {base_url}/responses`; stateless (`store: false`) and always streaming.
+
+    `temperature` and `seed` have no place in this dialect and are not sent.
+
+    Parameters
+    ----------
+    http
+        The process's HTTP client; not closed here.
+    base_url
+        Up to and including the version, e.g. `https://api.meta.ai/v1`.
+    key_source
+        Name of the environment variable that the key came from, or would come from; for messages.
+    tier
+        Data tier of the model ids sent, part of `origin`: reasoning items are bound to it.
+    read_timeout
+        Seconds without a byte after which the stream counts as stalled.
+    origin
+        Of a recorded caller, whose request bytes are to be formed again.
+
+    Raises
+    ------
+    ConfigurationError
+        If the key cannot be put into a header.
+    """
+
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        base_url: str,
+        api_key: str | None,
+        *,
+        key_source: str = "MUSECODE_API_KEY",
+        tier: str = "standard",
+        read_timeout: float = READ_STALL,
+        origin: str | None = None,
+    ) -> None:
+        self._http = http
+        self._base_url = base_url.rstrip("/")
+        self._key = checked_key(api_key, key_source)
+        self._key_source = key_source
+        self._read_timeout = read_timeout
+        self._origin = origin or origin_of("responses", base_url, self._key, tier)
+
+    @property
+    def origin(self) -> str:
+        """Digest of endpoint, key and tier, by which reasoning items are bound to their caller."""
+        return self._origin
+
+    def body(self, request: ModelRequest) -> bytes:
+        """The exact bytes of `request`; items come last, so that they are a prefix of the next request's.
+
+        Raises
+        ------
+        ModelError
+            Kind `invalid_request`, for what the API is known to refuse.
+        """
+        check_request(request)
+        known = CATALOGUE.get(request.model)
+        limit = max(_MIN_OUTPUT, request.max_output_tokens)
+        wire: dict[str, Any] = {
+            "model": request.model,
+            "stream": True,
+            "store": False,
+            "truncation": "disabled",
+            "include": ["reasoning.encrypted_content"],
+            "max_output_tokens": min(limit, known.max_output) if known else limit,
+        }
+        if request.effort is not None:
+            allowed = known.efforts if known else ()
+            if request.effort == "none" or (allowed and request.effort not in allowed):
+                refuse(
+                    f"{request.model} has no effort {request.effort!r}: "
+                    f"use {', '.join(allowed) or 'minimal to xhigh'}"
+                )
+            wire["reasoning"] = {"effort": request.effort}
+        if request.json_schema is not None:
+            form = {"type": "json_schema", "name": "answer", "schema": request.json_schema, "strict": True}
+            wire["text"] = {"format": form}
+        if request.cache_key is not None:
+            wire["prompt_cache_key"] = request.cache_key
+        if request.tools:
+            wire["parallel_tool_calls"] = True
+            wire["tools"] = [
+                {
+                    "type": "function",
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.parameters,
+                    "strict": False,
+                }
+                for tool in sorted_tools(request)
+            ]
+        if request.instructions:
+            wire["instructions"] = request.instructions
+        wire["input"] = self._input(request)
+        return dump_json(wire)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
+        """Send `body(request)`; yield deltas, then exactly one `Final`.
+
+        Raises
+        ------
+        ModelError
+            For every failure; a stream that ends without a terminal event is one (`stream_cut`).
+        """
+        body = self.body(request)
+        caller = Caller(
+            url=f"{self._base_url}/responses",
+            base_url=self._base_url,
+            key_source=self._key_source,
+            key=self._key,
+            model=request.model,
+            carries_reasoning=b'"type":"reasoning"' in body,
+        )
+        answer = _Answer(caller, self._origin)
+        previous = ""
+        async with aclosing(post_events(self._http, caller, body, read_timeout=self._read_timeout)) as events:
+            async for event in events:
+                if event.is_done:
+                    break
+                # A numbered event that comes twice in a row is a repetition by the server or a proxy.
+                if event.data == previous and '"sequence_number"' in previous:
+                    continue
+                previous = event.data
+                part = answer.take(event.event, event.data)
+                if isinstance(part, Final):
+                    calls = fresh_call_ids([i for i in part.items if isinstance(i, ToolCall)], request, body)
+                    items = tuple(next(calls) if isinstance(i, ToolCall) else i for i in part.items)
+                    yield Final(part.status, items, part.usage, part.model, part.response_id, part.reason)
+                    return
+                if part is not None:
+                    yield part
+        raise ModelError(
+            f"the stream from {self._base_url} ended without a terminal event; its outcome is unknown and "
+            "nothing of it is used: try again",
+            kind="stream_cut",
+            retryable=True,
+        )
+
+    def _input(self, request: ModelRequest) -> list[dict[str, Any]]:
+        wire: list[dict[str, Any]] = []
+        for entry in arrange(request.items):
+            if isinstance(entry, Message):
+                content = [{"type": "input_text", "text": entry.text}]
+                wire.append({"type": "message", "role": entry.role, "content": content})
+                continue
+            keep_reasoning = self._may_replay_reasoning(entry)
+            for item in entry.said:
+                if isinstance(item, Reasoning):
+                    if keep_reasoning:
+                        wire.append(_reasoning(item))
+                elif isinstance(item, ToolCall):
+                    wire.append(
+                        {
+                            "type": "function_call",
+                            "call_id": wire_call_id(item.call_id),
+                            "name": wire_name(item.name),
+                            "arguments": wire_arguments(item.arguments),
+                        }
+                    )
+                else:
+                    content = [{"type": "output_text", "text": item.text}]
+                    message = {"type": "message", "role": "assistant", "content": content}
+                    wire.append(message if item.phase is None else {**message, "phase": item.phase})
+            wire += [
+                {
+                    "type": "function_call_output",
+                    "call_id": wire_call_id(result.call_id),
+                    "output": result.output,
+                }
+                for result in entry.results
+            ]
+        return wire
+
+    def _may_replay_reasoning(self, turn: Turn) -> bool:
+        """Whole turns are kept or dropped: all items ours, readable, and followed by what they led to."""
+        reasoning = [item for item in turn.said if isinstance(item, Reasoning)]
+        return not isinstance(turn.said[-1], Reasoning) and all(
+            item.origin == self._origin and isinstance(item.payload.get("encrypted_content"), str)
+            for item in reasoning
+        )
+
+
+class _Answer:
+    """What a stream has said so far."""
+
+    def __init__(self, caller: Caller, origin: str) -> None:
+        self._caller = caller
+        self._origin = origin
+        self._done: dict[int, dict[str, Any]] = {}
+        self._announced: set[int] = set()
+        self._text: list[str] = []
+
+    def take(self, name: str, data: str) -> StreamPart | None:
+        """One event's part of the answer; a terminal event gives the `Final`."""
+        try:
+            event = parse_json(data)
+        except ValueError:
+            event = None
+        if not isinstance(event, dict):
+            raise ModelError(
+                f"{self._caller.url} sent an event that is no JSON object: try again, or check MUSECODE_API",
+                kind="protocol",
+                retryable=True,
+            )
+        kind = str(event.get("type") or name)
+        if kind == "error" or (not event.get("type") and "error" in event):
+            error = event.get("error")
+            raise event_failure(self._caller, error if isinstance(error, dict) else _flat_error(event))
+        if kind in ("response.output_text.delta", "response.refusal.delta"):
+            return self._text_delta(event)
+        if kind == "response.reasoning_summary_text.delta":
+            delta = event.get("delta")
+            return ReasoningDelta(delta) if isinstance(delta, str) and delta else None
+        if kind in ("response.output_item.added", "response.output_item.done"):
+            self._output_item(kind, event)
+            return None
+        if kind in ("response.completed", "response.incomplete", "response.failed"):
+            response = event.get("response")
+            return self._end(kind, response if isinstance(response, dict) else {})
+        return None
+
+    def _text_delta(self, event: Mapping[str, Any]) -> TextDelta | None:
+        delta = event.get("delta")
+        if not isinstance(delta, str) or not delta:
+            return None
+        self._text.append(delta)
+        return TextDelta(delta)
+
+    def _output_item(self, kind: str, event: Mapping[str, Any]) -> None:
+        item, index = event.get("item"), event.get("output_index")
+        if not isinstance(item, dict):
+            return
+        place = index if isinstance(index, int) else len(self._done)
+        if kind.endswith(".done"):
+            self._done[place] = item
+        elif item.get("type") == "function_call":
+            self._announced.add(place)
+
+    def _end(self, kind: str, response: Mapping[str, Any]) -> Final:
+        # Some servers name the end by the event, others by the status inside it; the worse of the two counts.
+        status = str(response.get("status") or "")
+        if kind == "response.failed" or status in ("failed", "cancelled"):
+            error = response.get("error")
+            if not isinstance(error, dict):
+                error = {"message": f"the response ended as {status or 'failed'}"}
+            raise event_failure(self._caller, error)
+        output = [item for item in response.get("output") or () if isinstance(item, dict)]
+        complete = kind == "response.completed" and status in ("", "completed")
+        if not output:
+            if complete and self._announced - self._done.keys():
+                raise ModelError(
+                    f"{self._caller.url} completed without the tool call that it had begun; nothing of it is "
+                    "used: try again",
+                    kind="protocol",
+                    retryable=True,
+                )
+            output = [self._done[place] for place in sorted(self._done)]
+        items, refused = self._items(output)
+        if not any(isinstance(item, Message) for item in items) and self._text and not output:
+            items.append(Message(role="assistant", text="".join(self._text)))
+        details = response.get("incomplete_details")
+        reason = str(details.get("reason") or "unknown") if isinstance(details, dict) else "unknown"
+        if refused:
+            complete, reason = False, "refusal"
+        return Final(
+            status="completed" if complete else "incomplete",
+            # An incomplete answer may end inside a call's arguments: none of its calls is handed on.
+            items=tuple(items if complete else [item for item in items if not isinstance(item, ToolCall)]),
+            usage=_usage(response.get("usage")),
+            model=_text_or_none(response.get("model")),
+            response_id=_text_or_none(response.get("id")),
+            reason=None if complete else reason,
+        )
+
+    def _items(self, output: list[dict[str, Any]]) -> tuple[list[Item], bool]:
+        items: list[Item] = []
+        refused = False
+        for raw in output:
+            kind = raw.get("type")
+            if kind == "reasoning":
+                items.append(Reasoning(origin=self._origin, payload=raw))
+            elif kind == "message":
+                parts = [part for part in raw.get("content") or () if isinstance(part, dict)]
+                refused = refused or any(part.get("type") == "refusal" for part in parts)
+                text = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+                if text:
+                    items.append(Message(role="assistant", text=text, phase=_text_or_none(raw.get("phase"))))
+            elif kind == "function_call":
+                call = ToolCall(
+                    call_id=str(raw.get("call_id") or ""),
+                    name=str(raw.get("name") or ""),
+                    arguments=str(raw.get("arguments") or ""),
+                )
+                # The same call under the same id is one call that was sent twice, never two.
+                if not call.call_id or call not in items:
+                    items.append(call)
+        return items, refused
+
+
+def _reasoning(item: Reasoning) -> dict[str, Any]:
+    summary = item.payload.get("summary")
+    return {
+        "type": "reasoning",
+        "summary": summary if isinstance(summary, list) else [],
+        "encrypted_content": item.payload["encrypted_content"],
+    }
+
+
+def _flat_error(event: Mapping[str, Any]) -> dict[str, Any]:
+    """An `error` event without an inner object: its `type` only says that it is an error."""
+    return {name: value for name, value in event.items() if name in ("code", "message", "param")}
+
+
+def _text_or_none(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _usage(raw: object) -> Usage | None:
+    if not isinstance(raw, dict):
+        return None
+    return usage_of(
+        raw.get("input_tokens"),
+        raw.get("output_tokens"),
+        raw.get("input_tokens_details"),
+        raw.get("output_tokens_details"),
+    )

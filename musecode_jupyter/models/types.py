@@ -1,0 +1,135 @@
+"""The one streaming interface between the agents and every model API: items in, stream parts out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Message(_Wire):
+    """A message of the conversation. `phase` is kept for replay ("commentary" before a call)."""
+
+    type: Literal["message"] = "message"
+    role: Literal["developer", "user", "assistant"]
+    text: str
+    phase: str | None = None
+
+
+class Reasoning(_Wire):
+    """An opaque reasoning item, valid only for the caller (`origin`) that received it."""
+
+    type: Literal["reasoning"] = "reasoning"
+    origin: str
+    payload: dict[str, Any]
+
+
+class ToolCall(_Wire):
+    """A call made by the model; `arguments` is the model's own text, which need not be JSON."""
+
+    type: Literal["tool_call"] = "tool_call"
+    call_id: str
+    name: str
+    arguments: str
+
+
+class ToolResult(_Wire):
+    """The one result of a tool call."""
+
+    type: Literal["tool_result"] = "tool_result"
+    call_id: str
+    output: str
+
+
+Item = Annotated[Message | Reasoning | ToolCall | ToolResult, Field(discriminator="type")]
+
+
+class ToolSpec(_Wire):
+    """A tool as shown to the model; `parameters` is a JSON schema."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class ModelRequest(_Wire):
+    """All that determines the bytes of one request.
+
+    `json_schema` asks for an answer constrained to that schema; `tools` and `json_schema` exclude each other.
+    """
+
+    model: str
+    instructions: str
+    items: tuple[Item, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    json_schema: dict[str, Any] | None = None
+    max_output_tokens: int = 16_384
+    effort: str | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    cache_key: str | None = None
+
+
+class Usage(_Wire):
+    """Tokens as counted by the server; `cached` is part of `input`, `reasoning` is part of `output`."""
+
+    input: int
+    output: int
+    cached: int = 0
+    reasoning: int = 0
+
+
+@dataclass(frozen=True)
+class TextDelta:
+    """A piece of answer text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ReasoningDelta:
+    """A piece of a reasoning summary, for display only."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Final:
+    """The end of a stream that ended properly.
+
+    `status` is "completed" or "incomplete" (`reason` then says why: max_output_tokens, content_filter, refusal).
+    `usage` is None when the server sent none. Only a Final carries tool calls: none from a broken stream is ever run.
+    """
+
+    status: Literal["completed", "incomplete"]
+    items: tuple[Item, ...]
+    usage: Usage | None
+    model: str | None = None
+    response_id: str | None = None
+    reason: str | None = None
+
+
+StreamPart = TextDelta | ReasoningDelta | Final
+
+
+class ModelClient(Protocol):
+    """One API dialect at one endpoint. Never retries; raises `runtime.errors.ModelError` for every failure."""
+
+    @property
+    def origin(self) -> str:
+        """Digest of endpoint and key, by which opaque reasoning items are bound to their caller."""
+        ...
+
+    def body(self, request: ModelRequest) -> bytes:
+        """The exact bytes that `stream` sends for `request`; pure, so that a replay can compare them."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
+        """Send `body(request)`; yield deltas, then exactly one `Final`, or raise `ModelError`."""
+        ...
