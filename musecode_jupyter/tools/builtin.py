@@ -1,0 +1,174 @@
+"""The tools that agents are offered: read, search, edit, run; argument names that models often use instead are taken."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from typing import Any
+
+from pydantic import AliasChoices, Field
+
+from musecode_jupyter.runtime.errors import ToolProblem
+from musecode_jupyter.runtime.process import ProcessSpec
+from musecode_jupyter.tools.edits import apply_edit
+from musecode_jupyter.tools.files import digest_bytes, read_bytes, read_file
+from musecode_jupyter.tools.registry import Arguments, Outcome, Tool, ToolContext, Write
+from musecode_jupyter.tools.search import search
+from musecode_jupyter.tools.state import ToolsState, seen_key
+
+MAX_EDITABLE_BYTES = 32_000_000
+DEFAULT_RUN_S = 600.0
+
+
+def _path(default: str | None = None) -> Any:
+    aliases = AliasChoices("path", "file_path", "filename", "file")
+    description = "Path relative to the root of the repository"
+    if default is None:
+        return Field(description=description, validation_alias=aliases)
+    return Field(default=default, description=description, validation_alias=aliases)
+
+
+class ReadArguments(Arguments):
+    """Arguments of `read`."""
+
+    path: str = _path()
+    start_line: int = Field(default=1, ge=1, description="First line to show, counted from 1")
+    end_line: int | None = Field(default=None, ge=1, description="Last line to show; none: as much as fits")
+
+
+class SearchArguments(Arguments):
+    """Arguments of `search`."""
+
+    pattern: str = Field(
+        description="Python regular expression, matched line by line",
+        validation_alias=AliasChoices("pattern", "query", "regex"),
+    )
+    path: str = _path(".")
+    glob: str | None = Field(default=None, description="Only files whose path matches, for example *.py")
+
+
+class EditArguments(Arguments):
+    """Arguments of `edit`."""
+
+    path: str = _path()
+    old: str = Field(
+        description="The exact text to replace, unique in the file, without line numbers; empty: create a new file",
+        validation_alias=AliasChoices("old", "old_text", "old_string", "old_str"),
+    )
+    new: str = Field(
+        description="The text to put in its place",
+        validation_alias=AliasChoices("new", "new_text", "new_string", "new_str"),
+    )
+
+
+class RunArguments(Arguments):
+    """Arguments of `run`."""
+
+    command: str = Field(
+        description="Shell command, run in the root of the repository without stdin or terminal",
+        validation_alias=AliasChoices("command", "cmd"),
+    )
+    timeout: float = Field(default=DEFAULT_RUN_S, gt=0, le=86_400, description="Wall limit in seconds")
+
+
+async def _read(context: ToolContext, arguments: ReadArguments) -> Outcome:
+    read = await asyncio.to_thread(
+        read_file, context.place.root, arguments.path, arguments.start_line, arguments.end_line
+    )
+    observed = ((read.path, read.digest, read.size),) if read.digest else ()
+    return Outcome(read.text, observed=observed)
+
+
+async def _search(context: ToolContext, arguments: SearchArguments) -> Outcome:
+    files = await context.place.list_files()
+    found = await asyncio.to_thread(
+        search, context.place.root, arguments.pattern, arguments.path, arguments.glob, files=files
+    )
+    return Outcome(found.text)
+
+
+async def _plan_edit(context: ToolContext, arguments: EditArguments) -> Write:
+    return await asyncio.to_thread(_plan_edit_now, context, arguments)
+
+
+def _plan_edit_now(context: ToolContext, arguments: EditArguments) -> Write:
+    path, before_data = read_bytes(context.place.root, arguments.path, limit=MAX_EDITABLE_BYTES)
+    if before_data is None:
+        if arguments.old:
+            raise ToolProblem(f"{arguments.path} does not exist. To create it, send an empty `old`.")
+        data = arguments.new.encode("utf-8", "surrogatepass")
+        return Write(path, None, data, None, Outcome(f"Created {path}: {len(data)} bytes."))
+    before = digest_bytes(before_data)
+    state = context.log.state("tools")
+    assert isinstance(state, ToolsState)
+    seen = state.seen.get(seen_key(context.place.worktree, path))
+    if seen is not None and seen != before:
+        raise ToolProblem(f"{path} has changed since you last saw it. Read it again, then edit.")
+    edit = apply_edit(before_data, arguments.old, arguments.new)
+    where = (
+        f"line {edit.first_line}"
+        if edit.first_line == edit.last_line
+        else f"lines {edit.first_line}-{edit.last_line}"
+    )
+    return Write(path, before, edit.data, before_data, Outcome(f"Edited {path}, {where}."))
+
+
+async def _run(context: ToolContext, arguments: RunArguments) -> Outcome:
+    shell = shutil.which("bash", path=context.child_env.get("PATH")) or "/bin/sh"
+    output = context.outputs / f"{context.call}.txt"
+    result = await context.effects.run(
+        ProcessSpec(
+            argv=(shell, "-c", arguments.command),
+            cwd=context.place.root,
+            env=context.child_env,
+            output=output,
+            timeout=arguments.timeout,
+        )
+    )
+    ending = {
+        "exited": f"exit {result.exit}",
+        "timeout": f"ended after the limit of {arguments.timeout:g} s",
+        "output": "ended because it printed too much",
+        "not started": "not started",
+        "cancelled": "stopped",
+    }[result.ended]
+    text = result.text if result.text.endswith("\n") or not result.text else result.text + "\n"
+    return Outcome(
+        f"{text}[{ending}]",
+        ok=result.ended == "exited" and result.exit == 0,
+        exit=result.exit if result.ended == "exited" else None,
+        seconds=result.seconds,
+        output_path=str(output),
+    )
+
+
+READ = Tool(
+    name="read",
+    description="Show a file with line numbers, or list a directory.",
+    arguments=ReadArguments,
+    effect="read",
+    run=_read,
+)
+SEARCH = Tool(
+    name="search",
+    description="Find lines that match a regular expression in the files that git does not ignore.",
+    arguments=SearchArguments,
+    effect="read",
+    run=_search,
+)
+EDIT = Tool(
+    name="edit",
+    description="Replace one piece of text in one file. Everything outside it keeps its bytes.",
+    arguments=EditArguments,
+    effect="write",
+    plan=_plan_edit,
+)
+RUN = Tool(
+    name="run",
+    description="Run a shell command in the worktree and show the head and tail of its output.",
+    arguments=RunArguments,
+    effect="process",
+    run=_run,
+)
+
+BUILTIN = (READ, SEARCH, EDIT, RUN)

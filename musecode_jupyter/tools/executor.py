@@ -1,0 +1,365 @@
+"""Carries tool calls out: requested, decided, started, the effect, finished - each durable before the next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from musecode_jupyter.guard.approvals import Approvals
+from musecode_jupyter.guard.policy import Policy
+from musecode_jupyter.log import EventLog
+from musecode_jupyter.log.events import Event
+from musecode_jupyter.runtime.effects import Effects
+from musecode_jupyter.runtime.errors import ToolProblem
+from musecode_jupyter.tools.files import write_atomic
+from musecode_jupyter.tools.registry import Outcome, Place, Registry, Tool, ToolContext
+from musecode_jupyter.tools.state import OpenCall, ToolsState
+
+MAX_PARALLEL_READS = 8
+
+
+@dataclass(frozen=True)
+class FormedCall:
+    """A call about to be made: by the model (`arguments` is its text) or by the harness (`arguments` is a mapping)."""
+
+    name: str
+    arguments: str | Mapping[str, Any]
+    origin: Literal["model", "harness"]
+    call_id: str | None = None
+    purpose: str = ""
+
+
+@dataclass(frozen=True)
+class CallResult:
+    """The one result of a call. `ended` is finished, failed, cancelled or unknown."""
+
+    call: int
+    ended: str
+    output: str
+    ok: bool
+    exit: int | None = None
+    seconds: float = 0.0
+
+
+class Executor:
+    """Runs calls of agents in their places. Owner of nothing that outlives a call."""
+
+    def __init__(
+        self,
+        *,
+        log: EventLog,
+        effects: Effects,
+        registry: Registry,
+        policy: Policy,
+        approvals: Approvals,
+        outputs: Path,
+        child_env: Mapping[str, str],
+    ) -> None:
+        self._log = log
+        self._effects = effects
+        self.registry = registry
+        self.policy = policy
+        self._approvals = approvals
+        self._outputs = outputs
+        self._child_env = dict(child_env)
+
+    @property
+    def state(self) -> ToolsState:
+        """Open calls and seen files."""
+        state = self._log.state("tools")
+        assert isinstance(state, ToolsState)
+        return state
+
+    async def run_all(
+        self,
+        calls: Sequence[FormedCall],
+        *,
+        agent: str,
+        turn: int,
+        place: Place,
+        typed: frozenset[str],
+        cause: int,
+    ) -> list[CallResult]:
+        """Make the calls in order, neighbouring reads in parallel; results come in the order of the calls."""
+        results: list[CallResult] = []
+        batch: list[FormedCall] = []
+        for call in calls:
+            if not self._is_read(call):
+                results += await self._parallel(batch, agent, turn, place, typed, cause)
+                batch = []
+                results.append(
+                    await self.run_one(call, agent=agent, turn=turn, place=place, typed=typed, cause=cause)
+                )
+            else:
+                batch.append(call)
+        return results + await self._parallel(batch, agent, turn, place, typed, cause)
+
+    async def run_one(
+        self, formed: FormedCall, *, agent: str, turn: int, place: Place, typed: frozenset[str], cause: int
+    ) -> CallResult:
+        """Make one call. Never raises for what goes wrong in the call: that is its result."""
+        tool, arguments, problem = self._parse(formed)
+        requested = await self._log.append(
+            "tool.requested",
+            {
+                "name": formed.name,
+                "arguments": arguments,
+                "origin": formed.origin,
+                "call_id": formed.call_id,
+                "purpose": formed.purpose,
+            },
+            agent=agent,
+            turn=turn,
+            cause=(cause,),
+        )
+        if tool is None:
+            return await self._fail(requested.seq, agent, turn, problem)
+        # The logged arguments are the ones that count: what was cut out as a secret is not acted on either.
+        return await self._carry_out(
+            tool, dict(requested.data["arguments"]), requested.seq, agent, turn, place, typed
+        )
+
+    async def go_on(
+        self, seq: int, call: OpenCall, *, agent: str, turn: int, place: Place, typed: frozenset[str]
+    ) -> CallResult:
+        """Carry out a call that was requested, but not started, before a restart."""
+        try:
+            tool = self.registry.get(call.name)
+            arguments = self.registry.validate(tool, call.arguments)
+        except ToolProblem as error:
+            return await self._fail(seq, agent, turn, str(error))
+        return await self._carry_out(tool, arguments, seq, agent, turn, place, typed)
+
+    async def finish_read(self, seq: int, call: OpenCall, place: Place) -> CallResult:
+        """Run a read again that a restart cut off after its tool.started, and give it its one result."""
+        context = self._context(call.agent, seq, place)
+        self._post("tool.reconciled", {"call": seq, "finding": "a read; run again"}, call.agent, 0, seq)
+        try:
+            tool = self.registry.get(call.name)
+            assert tool.run is not None
+            outcome = await tool.run(context, tool.arguments.model_validate(call.arguments))
+        except (ToolProblem, OSError) as error:
+            return await self._fail(seq, call.agent, 0, str(error))
+        self.observe(seq, call.agent, 0, place, outcome)
+        return await self._finish(seq, call.agent, 0, outcome)
+
+    def _context(self, agent: str, seq: int, place: Place) -> ToolContext:
+        return ToolContext(
+            agent=agent,
+            call=seq,
+            place=place,
+            log=self._log,
+            effects=self._effects,
+            outputs=self._outputs,
+            child_env=self._child_env,
+        )
+
+    async def _parallel(
+        self,
+        calls: Sequence[FormedCall],
+        agent: str,
+        turn: int,
+        place: Place,
+        typed: frozenset[str],
+        cause: int,
+    ) -> list[CallResult]:
+        if not calls:
+            return []
+        limit = asyncio.Semaphore(MAX_PARALLEL_READS)
+
+        async def one(call: FormedCall) -> CallResult:
+            async with limit:
+                return await self.run_one(call, agent=agent, turn=turn, place=place, typed=typed, cause=cause)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(call)) for call in calls]
+        return [task.result() for task in tasks]
+
+    def _is_read(self, call: FormedCall) -> bool:
+        tool = self.registry.tools.get(call.name)
+        return tool is not None and tool.effect == "read"
+
+    def _parse(self, formed: FormedCall) -> tuple[Tool | None, dict[str, Any], str]:
+        try:
+            if isinstance(formed.arguments, str):
+                tool, arguments = self.registry.parse(formed.name, formed.arguments)
+            else:
+                tool = self.registry.get(formed.name)
+                arguments = self.registry.validate(tool, formed.arguments)
+        except ToolProblem as error:
+            raw = formed.arguments if isinstance(formed.arguments, str) else dict(formed.arguments)
+            return None, {"unparsed": raw}, str(error)
+        return tool, arguments, ""
+
+    async def _carry_out(
+        self,
+        tool: Tool,
+        arguments: dict[str, Any],
+        seq: int,
+        agent: str,
+        turn: int,
+        place: Place,
+        typed: frozenset[str],
+    ) -> CallResult:
+        context = self._context(agent, seq, place)
+        try:
+            refusal = await self._decide(tool, arguments, seq, agent, turn, place, typed)
+            if refusal is not None:
+                return await self._fail(seq, agent, turn, refusal)
+            parsed = tool.arguments.model_validate(arguments)
+            if tool.plan is not None:
+                outcome = await self._write(tool, parsed, context, turn)
+            else:
+                outcome = await self._run(tool, parsed, context, turn)
+        except ToolProblem as error:
+            return await self._fail(seq, agent, turn, str(error))
+        except OSError as error:
+            return await self._fail(seq, agent, turn, f"{tool.name} failed: {error.strerror or error}.")
+        except asyncio.CancelledError:
+            self._post("tool.cancelled", {"call": seq, "output": "Stopped before the end."}, agent, turn, seq)
+            raise
+        return await self._finish(seq, agent, turn, outcome)
+
+    async def _decide(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any],
+        seq: int,
+        agent: str,
+        turn: int,
+        place: Place,
+        typed: frozenset[str],
+    ) -> str | None:
+        rule = f"{tool.name}: {arguments.get('command', '')}" if tool.effect == "process" else tool.name
+        verdict = self.policy.tool(
+            tool.effect,
+            rule,
+            arguments=arguments,
+            isolated=place.worktree is not None,
+            typed=typed,
+            rules=set(self._approvals.state.rules),
+        )
+        decision, why, approval = verdict.decision, verdict.rule, None
+        note = ""
+        if verdict.decision == "ask":
+            shown = {
+                "tool": tool.name,
+                **arguments,
+                "cwd": str(place.root),
+                "environment": sorted(self._child_env),
+            }
+            answer = await self._approvals.ask(tool.name, rule, shown, agent=agent, call=seq)
+            decision, approval = ("allow" if answer.granted else "deny"), answer.approval
+            why, note = "the user's answer", f" The user says: {answer.why}" if answer.why else ""
+        await self._log.append(
+            "tool.decided",
+            {"call": seq, "decision": decision, "rule": why, "approval": approval},
+            agent=agent,
+            turn=turn,
+            cause=(seq,) if approval is None else (seq, approval),
+        )
+        if decision == "allow":
+            return None
+        return f"Denied ({why}).{note} Go on without this, or say what you need."
+
+    async def _run(self, tool: Tool, parsed: Any, context: ToolContext, turn: int) -> Outcome:
+        assert tool.run is not None
+        await self._started(tool, context, turn)
+        outcome = await tool.run(context, parsed)
+        self.observe(context.call, context.agent, turn, context.place, outcome)
+        return outcome
+
+    async def _write(self, tool: Tool, parsed: Any, context: ToolContext, turn: int) -> Outcome:
+        assert tool.plan is not None
+        write = await tool.plan(context, parsed)
+        blobs = (
+            {"after": write.data}
+            if write.before_data is None
+            else {"before": write.before_data, "after": write.data}
+        )
+        started = await self._started(tool, context, turn, path=write.path, before=write.before, blobs=blobs)
+        await asyncio.to_thread(write_atomic, context.place.root, write.path, write.data, write.before)
+        await self._log.append(
+            "file.changed",
+            {
+                "worktree": context.place.worktree,
+                "path": write.path,
+                "before": write.before,
+                "after": started.data["after"],
+                "call": context.call,
+            },
+            agent=context.agent,
+            turn=turn,
+            cause=(context.call,),
+            blobs=blobs,
+        )
+        return write.outcome
+
+    async def _started(
+        self,
+        tool: Tool,
+        context: ToolContext,
+        turn: int,
+        *,
+        path: str | None = None,
+        before: str | None = None,
+        blobs: Mapping[str, bytes] | None = None,
+    ) -> Event:
+        from musecode_jupyter.tools.files import digest_bytes
+
+        after = digest_bytes(blobs["after"]) if blobs else None
+        return await self._log.append(
+            "tool.started",
+            {
+                "call": context.call,
+                "effect": tool.effect,
+                "cwd": str(context.place.root),
+                "path": path,
+                "before": before,
+                "after": after,
+            },
+            agent=context.agent,
+            turn=turn,
+            cause=(context.call,),
+            blobs=blobs or {},
+        )
+
+    def observe(self, call: int, agent: str, turn: int, place: Place, outcome: Outcome) -> None:
+        """Record which contents of which files the agent has seen."""
+        for path, digest, size in outcome.observed:
+            self._post(
+                "file.observed",
+                {"worktree": place.worktree, "path": path, "digest": digest, "size": size, "call": call},
+                agent,
+                turn,
+                call,
+            )
+
+    async def _finish(self, seq: int, agent: str, turn: int, outcome: Outcome) -> CallResult:
+        event = await self._log.append(
+            "tool.finished",
+            {
+                "call": seq,
+                "output": outcome.output,
+                "ok": outcome.ok,
+                "exit": outcome.exit,
+                "seconds": outcome.seconds,
+                "output_path": outcome.output_path,
+            },
+            agent=agent,
+            turn=turn,
+            cause=(seq,),
+        )
+        return CallResult(seq, "finished", event.data["output"], outcome.ok, outcome.exit, outcome.seconds)
+
+    async def _fail(self, seq: int, agent: str, turn: int, why: str) -> CallResult:
+        event = await self._log.append(
+            "tool.failed", {"call": seq, "output": why}, agent=agent, turn=turn, cause=(seq,)
+        )
+        return CallResult(seq, "failed", event.data["output"], False)
+
+    def _post(self, kind: str, data: dict[str, Any], agent: str, turn: int, cause: int) -> Event:
+        return self._log.post(kind, data, agent=agent, turn=turn, cause=(cause,))

@@ -1,0 +1,153 @@
+"""What a tool is: a name, validated arguments, an effect class, and a function; and the set of tools of an agent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from musecode_jupyter.log import EventLog
+from musecode_jupyter.models.types import ToolSpec
+from musecode_jupyter.runtime.effects import Effects
+from musecode_jupyter.runtime.errors import ToolProblem
+
+Effect = Literal["read", "write", "process"]
+
+
+class Arguments(BaseModel):
+    """Base of all tool arguments: nothing unknown, nothing coerced silently across types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an agent acts: a worktree (`seq` of its worktree.creating event, none for the user's own checkout)."""
+
+    root: Path
+    worktree: int | None
+    list_files: Callable[[], Awaitable[list[str]]]
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """What a running tool is handed. `call` is the seq of its tool.requested event."""
+
+    agent: str
+    call: int
+    place: Place
+    log: EventLog
+    effects: Effects
+    outputs: Path
+    child_env: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the model is shown, and how it went. `ok` is false for a command that failed."""
+
+    output: str
+    ok: bool = True
+    exit: int | None = None
+    seconds: float = 0.0
+    output_path: str | None = None
+    observed: tuple[tuple[str, str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Write:
+    """A change of one file, computed but not yet made: path inside the worktree, digest before, bytes after."""
+
+    path: str
+    before: str | None
+    data: bytes
+    before_data: bytes | None
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool. Reads and processes have `run`; writes have `plan`, and the executor makes the change."""
+
+    name: str
+    description: str
+    arguments: type[Arguments]
+    effect: Effect
+    run: Callable[[ToolContext, Any], Awaitable[Outcome]] | None = None
+    plan: Callable[[ToolContext, Any], Awaitable[Write]] | None = None
+    offered: bool = True
+
+    def spec(self) -> ToolSpec:
+        """The tool as shown to a model."""
+        schema = self.arguments.model_json_schema(by_alias=False)
+        schema.pop("title", None)
+        schema.pop("description", None)
+        for prop in schema.get("properties", {}).values():
+            prop.pop("title", None)
+        return ToolSpec(name=self.name, description=self.description, parameters=schema)
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The tools by name. `specs` are sorted by name, so that the order of registration never changes a prompt."""
+
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tools: Sequence[Tool]) -> Registry:
+        """Build a registry; two tools of one name raise ValueError."""
+        by_name = {tool.name: tool for tool in tools}
+        if len(by_name) != len(tools):
+            raise ValueError("two tools have the same name")
+        return cls(by_name)
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What models are offered."""
+        return tuple(self.tools[name].spec() for name in sorted(self.tools) if self.tools[name].offered)
+
+    def get(self, name: str) -> Tool:
+        """The tool called `name`, or ToolProblem that lists those that there are."""
+        tool = self.tools.get(name)
+        if tool is None:
+            known = ", ".join(sorted(t.name for t in self.tools.values() if t.offered))
+            raise ToolProblem(f"There is no tool {name!r}. The tools are: {known}.")
+        return tool
+
+    def parse(self, name: str, arguments: str) -> tuple[Tool, dict[str, Any]]:
+        """Validate the model's own argument text; ToolProblem says what is wrong with it."""
+        tool = self.get(name)
+        try:
+            raw = json.loads(arguments or "{}", parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
+        except (ValueError, RecursionError) as error:
+            raise ToolProblem(
+                f"The arguments of {name} are not valid JSON ({error}). Send one JSON object."
+            ) from None
+        if not isinstance(raw, dict):
+            raise ToolProblem(f"The arguments of {name} must be one JSON object, not {type(raw).__name__}.")
+        return tool, self.validate(tool, raw)
+
+    def validate(self, tool: Tool, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Normalised arguments as JSON-like values, or ToolProblem."""
+        try:
+            return tool.arguments.model_validate(dict(raw)).model_dump(mode="json")
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(str(part) for part in e['loc']) or 'arguments'}: {e['msg']}"
+                for e in error.errors()
+            )
+            raise ToolProblem(f"Wrong arguments for {tool.name}: {problems}.") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not allowed")
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return result
