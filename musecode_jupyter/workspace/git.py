@@ -1,0 +1,518 @@
+"""Runs git, and is the only place that does: scrubbed environment, structured answers, one error type."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from musecode_jupyter.runtime.errors import GitError
+
+MINIMUM_VERSION = (2, 38)
+"""The first git with `merge-tree --write-tree`; `worktree list -z` needs 2.36."""
+
+# What filters such as git-lfs or nbstripout need to start, and where the user keeps configuration. No key of
+# the user's and no GIT_DIR, GIT_INDEX_FILE or GIT_WORK_TREE gets through: each would redirect or leak.
+_KEPT_VARIABLES = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "TMPDIR",
+    "XDG_CONFIG_HOME",
+    "XDG_CACHE_HOME",
+    "LD_LIBRARY_PATH",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "GIT_CONFIG_GLOBAL",
+    "GIT_CONFIG_SYSTEM",
+    "GIT_CONFIG_NOSYSTEM",
+    "GIT_CEILING_DIRECTORIES",
+    "GIT_DISCOVERY_ACROSS_FILESYSTEM",
+)
+
+_SET_VARIABLES = {
+    "LC_ALL": "C",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "true",
+    "SSH_ASKPASS": "true",
+    "GIT_SSH_COMMAND": "ssh -o BatchMode=yes",
+    "GIT_EDITOR": "true",
+    "GIT_SEQUENCE_EDITOR": "true",
+    "GIT_PAGER": "cat",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_LITERAL_PATHSPECS": "1",
+}
+
+_SETTINGS = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.quotePath=false",
+    "core.safecrlf=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "commit.gpgsign=false",
+    "credential.helper=",
+    "i18n.commitEncoding=UTF-8",
+    "submodule.recurse=false",
+)
+
+_DIFF_BLOB_LIMIT = "16m"  # larger files show as binary in a diff, so that a diff stays bounded in memory
+_TERM_GRACE = 2.0  # seconds in which git removes its lock files after SIGTERM
+_KILL_GRACE = 5.0
+
+
+@dataclass(frozen=True)
+class GitResult:
+    """What a git command answered: exit status, raw standard output, decoded standard error."""
+
+    code: int
+    out: bytes
+    err: str
+
+    def line(self) -> str:
+        """The output as one path or name: without its one final newline, surrogateescape for odd bytes."""
+        return os.fsdecode(self.out.removesuffix(b"\n"))
+
+    def names(self) -> list[str]:
+        """The output of a `-z` command as names."""
+        return [os.fsdecode(part) for part in self.out.split(b"\0") if part]
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where HEAD is. `branch` is the short branch name, None when HEAD is detached."""
+
+    commit: str
+    branch: str | None
+
+    @property
+    def ref(self) -> str | None:
+        """The full name of the branch, `refs/heads/...`."""
+        return None if self.branch is None else f"refs/heads/{self.branch}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One path that differs from HEAD (`staged`), from the index (`unstaged`) or is in neither (`untracked`).
+
+    An untracked nested repository has a `path` that ends in a slash. `ignored` only when asked for.
+    """
+
+    path: str
+    staged: bool = False
+    unstaged: bool = False
+    untracked: bool = False
+    unmerged: bool = False
+    submodule: bool = False
+    ignored: bool = False
+
+
+@dataclass(frozen=True)
+class Git:
+    """A repository seen from one checkout. Make it with `discover` or `at_worktree`.
+
+    Every command runs with the git directory and the work tree pinned, so a lost `.git` file can never make
+    git answer for an outer repository.
+
+    Attributes
+    ----------
+    root
+        Top level of this checkout.
+    git_dir
+        Its own git directory (`.git`, or `.git/worktrees/<id>` of a linked worktree).
+    common_dir
+        The git directory that all worktrees of the repository share.
+    """
+
+    root: Path
+    git_dir: Path
+    common_dir: Path
+
+    @classmethod
+    async def discover(cls, path: Path) -> Git:
+        """The innermost repository that holds `path` (a folder or a file).
+
+        Raises
+        ------
+        GitError
+            Git is missing or too old, `path` does not exist, is in no repository, or in a bare one.
+        """
+        start = path if path.is_dir() else path.parent
+        if not start.is_dir():
+            raise GitError(f"{path} does not exist; choose a folder inside a git repository.")
+        await _check_version(start)
+        kind = await _ask(start, "rev-parse", "--is-bare-repository", "--is-inside-work-tree")
+        if kind.code != 0:
+            raise GitError(
+                _no_repository(start, kind.err), args_run=("rev-parse",), code=kind.code, stderr=kind.err
+            )
+        bare, inside = kind.out.split()
+        if bare == b"true":
+            raise GitError(f"{start} is a bare repository; clone it and work in the clone.")
+        if inside != b"true":
+            raise GitError(f"{start} is inside a .git folder; choose the folder of the checkout.")
+        top, git_dir, common = await asyncio.gather(
+            _ask(start, "rev-parse", "--show-toplevel"),
+            _ask(start, "rev-parse", "--absolute-git-dir"),
+            _ask(start, "rev-parse", "--git-common-dir"),
+        )
+        for answer in (top, git_dir, common):
+            if answer.code != 0:
+                raise GitError(_no_repository(start, answer.err), code=answer.code, stderr=answer.err)
+        return cls(Path(top.line()), Path(git_dir.line()), (start / common.line()).resolve())
+
+    @classmethod
+    async def at_worktree(cls, path: Path) -> Git:
+        """The checkout whose top level is exactly `path`.
+
+        Raises
+        ------
+        GitError
+            `path` has lost its `.git` (git would answer for an outer repository), or was copied or moved.
+        """
+        fix = f"run `git worktree repair {path}` in the main checkout, or remove the folder"
+        if not os.path.lexists(path / ".git"):
+            raise GitError(f"{path} has no .git entry, so it is not a checkout any more; {fix}.")
+        git = await cls.discover(path)
+        if git.root != path.resolve():
+            raise GitError(f"git takes {path} for a part of {git.root}: its .git entry is broken; {fix}.")
+        if git.git_dir != git.common_dir:
+            backlink = os.fsdecode((git.git_dir / "gitdir").read_bytes().rstrip(b"\n"))
+            # Newer versions of git may write it relative to the administrative folder.
+            if (git.git_dir / backlink).parent.resolve() != git.root:
+                raise GitError(
+                    f"{path} is a copy or was moved: its repository knows it as {backlink}; {fix}."
+                )
+        return git
+
+    async def run(
+        self,
+        *args: str,
+        input: bytes | None = None,
+        cwd: Path | None = None,
+        check: bool = True,
+        timeout: float = 60.0,
+        env: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> GitResult:
+        """Run `git *args` in this checkout.
+
+        Parameters
+        ----------
+        input
+            Bytes for standard input; without them it is empty.
+        cwd
+            Folder to run in; the root by default.
+        check
+            Raise on a non-zero exit status.
+        timeout
+            Seconds after which the process group is ended and GitError raised.
+        env
+            Variables on top of the scrubbed environment (identities, dates, an index file).
+        pass_fds
+            Descriptors the command keeps open: a lock so held outlives a kill of this process while git runs.
+
+        Raises
+        ------
+        GitError
+            Git cannot be started, took too long, or (with `check`) failed.
+        """
+        pinned = {"GIT_DIR": str(self.git_dir), "GIT_WORK_TREE": str(self.root), **(env or {})}
+        result = await _execute(
+            args, cwd=cwd or self.root, env=pinned, input=input, timeout=timeout, pass_fds=pass_fds
+        )
+        if check and result.code != 0:
+            raise self.failure(args, result)
+        return result
+
+    async def run_index(
+        self,
+        *args: str,
+        input: bytes | None = None,
+        timeout: float = 60.0,
+        env: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+        patience: float = 3.0,
+    ) -> GitResult:
+        """Like `run`, for a command that takes the index lock first; waits `patience` seconds for it."""
+        deadline = time.monotonic() + patience
+        while True:
+            result = await self.run(
+                *args, input=input, check=False, timeout=timeout, env=env, pass_fds=pass_fds
+            )
+            if result.code == 0:
+                return result
+            if not self.index_lock.exists() or time.monotonic() > deadline:
+                raise self.failure(args, result)
+            await asyncio.sleep(0.05)
+
+    @property
+    def index_lock(self) -> Path:
+        """The file that git holds while it rewrites this checkout's index."""
+        return self.git_dir / "index.lock"
+
+    def failure(self, args: Sequence[str], result: GitResult) -> GitError:
+        """The error for a command that failed: git's own reason, and what to do where that is known."""
+        text = f"git {args[0]} failed in {self.root}: {_reason(result.err) or f'exit status {result.code}'}"
+        with contextlib.suppress(OSError):
+            age = max(0.0, time.time() - self.index_lock.stat().st_mtime)
+            text = (
+                f"{self.index_lock} exists (written {age:.0f} s ago): another git process is at work on "
+                f"{self.root}, or one was killed. Wait for it; if no git is running there, delete that file "
+                "and try again."
+            )
+        return GitError(text, args_run=tuple(args), code=result.code, stderr=result.err)
+
+    async def head(self) -> Head:
+        """Commit and branch of HEAD.
+
+        Raises
+        ------
+        GitError
+            HEAD is unborn: there is no commit yet.
+        """
+        commit = await self.run("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False)
+        if commit.code != 0:
+            raise GitError(
+                f"{self.root} has no commit yet; make a first commit, then start again.", code=commit.code
+            )
+        symbolic = await self.run("symbolic-ref", "-q", "HEAD", check=False)
+        branch = symbolic.line().removeprefix("refs/heads/") if symbolic.code == 0 else None
+        return Head(commit.line(), branch)
+
+    async def resolve(self, name: str) -> str:
+        """The full id of the commit that `name` stands for; GitError if there is none."""
+        return await self._verify(name, "commit")
+
+    async def tree_of(self, commit: str) -> str:
+        """The id of the tree of `commit`."""
+        return await self._verify(commit, "tree")
+
+    async def _verify(self, name: str, kind: str) -> str:
+        args = ("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{{kind}}}")
+        result = await self.run(*args, check=False)
+        if result.code != 0:
+            raise GitError(
+                f"{self.root} has no {kind} called {name!r}; check the name.",
+                args_run=args,
+                code=result.code,
+                stderr=result.err,
+            )
+        return result.line()
+
+    async def ref(self, name: str) -> str | None:
+        """The commit that the full ref `name` points to, None if there is no such ref."""
+        result = await self.run(
+            "rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}", check=False
+        )
+        return result.line() if result.code == 0 else None
+
+    async def is_ancestor(self, older: str, newer: str) -> bool:
+        """Whether `older` is `newer` or reachable from it."""
+        args = ("merge-base", "--is-ancestor", older, newer)
+        result = await self.run(*args, check=False)
+        if result.code not in (0, 1):
+            raise self.failure(args, result)
+        return result.code == 0
+
+    async def check_ref_name(self, ref: str) -> None:
+        """Raise GitError unless `ref` is a well-formed full ref name."""
+        result = await self.run("check-ref-format", ref, check=False)
+        if result.code != 0 or not ref.startswith("refs/") or "/-" in ref:
+            raise GitError(f"{ref!r} is not a ref name that git accepts; choose another name.")
+
+    async def changes(self, *, untracked: bool = True, ignored: bool = False) -> list[Change]:
+        """What differs from HEAD in index and files, each path once; a rename is two paths."""
+        result = await self.run(
+            "status",
+            "--porcelain=v2",
+            "-z",
+            "--no-renames",
+            "--ignore-submodules=none",
+            f"--untracked-files={'all' if untracked else 'no'}",
+            f"--ignored={'matching' if ignored else 'no'}",
+            timeout=300.0,
+        )
+        return [_change(record) for record in result.names()]
+
+    async def status(self) -> list[str]:
+        """The paths that are staged, changed or untracked, sorted, relative to the root."""
+        return sorted({change.path for change in await self.changes()})
+
+    async def list_files(self, cwd: Path | None = None) -> list[str]:
+        """Files that are tracked or could be (not ignored), below `cwd` (default: the root), relative to it.
+
+        Submodules and nested repositories are left out; a tracked file deleted on disk is still listed.
+        """
+        tracked, others = await asyncio.gather(
+            self.run("ls-files", "-s", "-z", cwd=cwd),
+            self.run("ls-files", "-o", "--exclude-standard", "-z", cwd=cwd, timeout=300.0),
+        )
+        names = {record.partition("\t")[2] for record in tracked.names() if not record.startswith("160000 ")}
+        names.update(name for name in others.names() if not name.endswith("/"))
+        return sorted(names)
+
+    async def diff_text(self, a: str, b: str, paths: Sequence[str] | None = None) -> str:
+        """Unified diff from `a` to `b` (commits or trees), to be read: bytes that are not UTF-8 are replaced.
+
+        Renames are shown as such; no colour, external diff or textconv; a file over 16 MiB shows as binary.
+        """
+        result = await self.run(
+            "-c",
+            f"core.bigFileThreshold={_DIFF_BLOB_LIMIT}",
+            "diff-tree",
+            "-r",
+            "-p",
+            "-M",
+            "--full-index",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--src-prefix=a/",
+            "--dst-prefix=b/",
+            "--end-of-options",
+            a,
+            b,
+            "--",
+            *(paths or ()),
+        )
+        return result.out.decode("utf-8", "replace")
+
+    async def diff_worktree(self, base: str) -> str:
+        """Unified diff from commit `base` to the files as they are, new ones included; the index is left alone."""
+        with tempfile.TemporaryDirectory(prefix="musecode-") as folder:
+            env = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
+            await self.run("read-tree", base, env=env)
+            await self.run("add", "-A", env=env, timeout=300.0)
+            tree = (await self.run("write-tree", env=env)).out.decode("ascii").strip()
+        return await self.diff_text(base, tree)
+
+    async def diff_paths(self, a: str, b: str) -> list[str]:
+        """Every path that differs between `a` and `b` (commits or trees), both sides of a rename, sorted."""
+        result = await self.run(
+            "diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", a, b
+        )
+        return sorted(result.names())
+
+
+def _change(record: str) -> Change:
+    """Read one record of `status --porcelain=v2 -z --no-renames`."""
+    kind = record[0]
+    if kind in "?!":
+        return Change(record[2:], untracked=kind == "?", ignored=kind == "!")
+    fields = record.split(" ", 10 if kind == "u" else 8)
+    return Change(
+        fields[-1],
+        staged=fields[1][0] != ".",
+        unstaged=fields[1][1] != ".",
+        unmerged=kind == "u",
+        submodule=fields[2].startswith("S"),
+    )
+
+
+def _reason(stderr: str) -> str:
+    """The line of git's standard error that says why."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    for prefix in ("fatal: ", "error: "):
+        for line in lines:
+            if line.startswith(prefix):
+                return line.removeprefix(prefix)
+    return lines[0] if lines else ""
+
+
+def _no_repository(start: Path, stderr: str) -> str:
+    if "not a git repository" in stderr:
+        return (
+            f"{start} is not in a git repository; choose another folder, or run `git init` there and make a "
+            "first commit."
+        )
+    if "dubious ownership" in stderr:
+        return (
+            f"git refuses {start} because another user owns it; if you trust it, run "
+            f"`git config --global --add safe.directory {start}`."
+        )
+    return f"git cannot read the repository at {start}: {_reason(stderr)}"
+
+
+async def _check_version(cwd: Path) -> None:
+    answer = await _ask(cwd, "version")
+    found = re.search(rb"(\d+)\.(\d+)", answer.out)
+    if found is None or (int(found[1]), int(found[2])) < MINIMUM_VERSION:
+        raise GitError(
+            f"git {'.'.join(map(str, MINIMUM_VERSION))} or later is needed and this is "
+            f"{answer.line() or 'unknown'}; install a newer one (for example `conda install git`)."
+        )
+
+
+async def _ask(cwd: Path, *args: str) -> GitResult:
+    """Run git in `cwd` with nothing pinned, to find out where we are."""
+    return await _execute(args, cwd=cwd, env={}, input=None, timeout=60.0, pass_fds=())
+
+
+async def _execute(
+    args: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    input: bytes | None,
+    timeout: float,
+    pass_fds: Sequence[int],
+) -> GitResult:
+    settings = [word for setting in _SETTINGS for word in ("-c", setting)]
+    environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    environment |= _SET_VARIABLES | dict(env)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "git",
+            "--no-pager",
+            *settings,
+            *args,
+            stdin=asyncio.subprocess.DEVNULL if input is None else asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=cwd,
+            env=environment,
+            start_new_session=True,
+            pass_fds=tuple(pass_fds),
+        )
+    except OSError as error:
+        if not cwd.is_dir():
+            raise GitError(
+                f"The folder {cwd} is gone; restore it or choose another.", args_run=tuple(args)
+            ) from error
+        if isinstance(error, FileNotFoundError):
+            raise GitError("git is not installed or not on PATH; install it, then start again.") from error
+        raise GitError(f"git cannot be started: {error}", args_run=tuple(args)) from error
+    try:
+        async with asyncio.timeout(timeout):
+            out, err = await process.communicate(input)
+    except TimeoutError:
+        await asyncio.shield(_end(process))
+        raise GitError(
+            f"git {args[0]} took longer than {timeout:g} s in {cwd} and was ended; try again when the disk "
+            "is less busy.",
+            args_run=tuple(args),
+        ) from None
+    except BaseException:
+        await asyncio.shield(_end(process))
+        raise
+    code = process.returncode
+    return GitResult(-1 if code is None else code, out, err.decode("utf-8", "replace"))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End the process group: first politely, so that git takes its lock files away, then for certain."""
+    for number, grace in ((signal.SIGTERM, _TERM_GRACE), (signal.SIGKILL, _KILL_GRACE)):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await process.wait()

@@ -1,0 +1,430 @@
+"""Checks merges, moves the user's branch by compare-and-swap, and brings the checkout along without loss."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from musecode_jupyter.runtime.errors import GitError
+from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.worktrees import (
+    AUTHOR,
+    Worktree,
+    list_worktrees,
+    operation_under_way,
+    repository_lock,
+    some_names,
+)
+
+BACKUP_PREFIX = "refs/musecode/backup/"
+"""Where `land` keeps the commit a branch was at before it was moved."""
+
+_SYMLINK = "120000"
+_SUBMODULE = "160000"
+_EXECUTABLE = "100755"
+
+Entry = tuple[str, str]
+"""Mode and object id of a path in a tree or index."""
+
+
+class RefMoved(GitError):
+    """The branch is no longer at the commit that the landing was checked against: check and try again."""
+
+    def __init__(self, ref: str, *, expected: str, found: str | None) -> None:
+        where = "is gone" if found is None else f"is at {found[:12]}"
+        super().__init__(f"{ref} {where}, no longer at {expected[:12]}; check the merge anew and try again.")
+        self.ref = ref
+        self.expected = expected
+        self.found = found
+
+
+class CheckoutBlocked(GitError):
+    """The checkout cannot be brought along without touching the user's own changes. Nothing was touched."""
+
+    def __init__(self, message: str, *, paths: list[str]) -> None:
+        super().__init__(message)
+        self.paths = paths
+
+
+@dataclass(frozen=True)
+class MergeCheck:
+    """What merging `source` into `target` gives; repository, branches and checkouts stay as they are.
+
+    `tree` and `commit` are None if there are `conflicts` (paths). `commit` is what the branch would move to.
+    """
+
+    tree: str | None
+    commit: str | None
+    conflicts: list[str] = field(default_factory=list)
+    fast_forward: bool = False
+
+
+async def check_merge(
+    git: Git, target_commit: str, source_commit: str, message: str | None = None
+) -> MergeCheck:
+    """Merge `source_commit` into `target_commit` in the object store only.
+
+    A fast-forward gives the source itself (or the target, if it holds the source already); else a merge
+    commit with both parents. Its author is fixed and its date is that of the younger parent, so the same two
+    commits give the same merge commit whenever this runs.
+
+    Raises
+    ------
+    GitError
+        A commit is unknown, or the two share no history.
+    """
+    target, source = await git.resolve(target_commit), await git.resolve(source_commit)
+    if await git.is_ancestor(source, target):
+        return MergeCheck(await git.tree_of(target), target, fast_forward=True)
+    if await git.is_ancestor(target, source):
+        return MergeCheck(await git.tree_of(source), source, fast_forward=True)
+    base = await git.run("merge-base", target, source, check=False)
+    if base.code == 1:
+        raise GitError(f"{source[:12]} and {target[:12]} share no history; they cannot be merged.")
+    args = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", target, source)
+    merged = await git.run(*args, check=False, timeout=300.0)
+    if merged.code not in (0, 1):
+        raise git.failure(args, merged)
+    tree, *conflicts = merged.names()
+    if merged.code == 1:
+        return MergeCheck(None, None, sorted(set(conflicts)))
+    stamps = (await git.run("rev-list", "--no-walk", "--timestamp", target, source)).out.split()[::2]
+    name, _, address = AUTHOR.rstrip(">").partition(" <")
+    identity = {
+        f"GIT_{role}_{part}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for part, value in (("NAME", name), ("EMAIL", address), ("DATE", f"@{max(map(int, stamps))} +0000"))
+    }
+    commit = await git.run(
+        *("commit-tree", tree, "-p", target, "-p", source, "-F", "-"),
+        input=os.fsencode(message or f"Merge {source[:12]} into {target[:12]}\n"),
+        env=identity,
+    )
+    return MergeCheck(tree, commit.line())
+
+
+async def overlap(git_checkout: Git, old: str, new: str) -> list[str]:
+    """Paths of the user's that moving this checkout from `old` to `new` would touch; empty means safe.
+
+    These are paths that differ between `old` and `new` and are staged, changed, or hidden by assume-unchanged
+    or skip-worktree; and untracked or ignored files and folders that are where `new` needs to write. It does
+    not matter whether the branch has been moved already. A path whose index entry is that of `new` is safe:
+    its file is not touched.
+
+    Raises
+    ------
+    GitError
+        A merge, rebase, cherry-pick or revert is under way in this checkout, or a path is unmerged.
+    """
+    git = git_checkout
+    operation = operation_under_way(git)
+    if operation is not None:
+        raise GitError(f"A {operation} is under way in {git.root}; conclude or abort it first.")
+    delta = await _delta(git, old, new)
+    index, hidden = await _index(git)
+    changes = await git.changes(untracked=False)
+    unmerged = [change.path for change in changes if change.unmerged]
+    if unmerged:
+        raise GitError(f"{git.root} has unmerged paths: {some_names(unmerged)}; resolve them first.")
+    fold = await _fold(git)
+    unstaged = {fold(change.path) for change in changes if change.unstaged}
+    found = set()
+    for path, (before, after) in delta.items():
+        entry = index.get(path)
+        overlooked = path in hidden and os.path.lexists(git.root / path)
+        if entry != after and (entry != before or fold(path) in unstaged or overlooked):
+            found.add(path)
+    needed = [path for path, (_, after) in delta.items() if after is not None and path not in index]
+    tracked = {fold(path) for path in index}
+    found.update(await asyncio.to_thread(_in_the_way, git.root, needed, tracked, fold))
+    return sorted(found)
+
+
+async def land(git: Git, ref: str, old: str, new: str, backup_ref: str) -> bool:
+    """Move the branch `ref` from `old` to `new` after keeping `old` at `backup_ref`; no checkout is touched.
+
+    Returns
+    -------
+    bool
+        True if it was moved now, False if it already holds `new` (an earlier attempt got this far).
+
+    Raises
+    ------
+    RefMoved
+        The branch is neither at `old` nor holds `new`.
+    GitError
+        A ref name is not allowed, `new` does not contain `old`, the backup ref is taken, or a rebase of the
+        branch is under way in a checkout.
+    """
+    await _require_branch(git, ref)
+    await git.check_ref_name(backup_ref)
+    if not backup_ref.startswith(BACKUP_PREFIX):
+        raise GitError(f"{backup_ref!r} is not a backup ref; its name must start with {BACKUP_PREFIX}.")
+    old, new = await git.resolve(old), await git.resolve(new)
+    if not await git.is_ancestor(old, new):
+        raise GitError(f"{new[:12]} does not contain {old[:12]}; landing it would drop commits of {ref}.")
+    async with repository_lock(git) as lock:
+        current = await git.ref(ref)
+        landed = current is not None and await git.is_ancestor(new, current)
+        if not landed and current != old:
+            raise RefMoved(ref, expected=old, found=current)
+        await _keep(git, backup_ref, old, lock)
+        if landed:
+            return False
+        await _require_no_rebase(git, ref)
+        await _swap(git, ref, old, new, "musecode: land", lock)
+    return True
+
+
+async def undo_land(git: Git, ref: str, old: str, new: str) -> bool:
+    """Move `ref` back from `new` to `old`; False if it is at `old` already, RefMoved if it is at neither."""
+    await _require_branch(git, ref)
+    old, new = await git.resolve(old), await git.resolve(new)
+    async with repository_lock(git) as lock:
+        if await git.ref(ref) == old:
+            return False
+        await _require_no_rebase(git, ref)
+        await _swap(git, ref, new, old, "musecode: undo landing", lock)
+    return True
+
+
+async def update_checkout(git: Git, ref: str, old: str, new: str) -> str:
+    """Bring every checkout that has the branch `ref` (now at `new`) from `old` to `new`; says what was done.
+
+    Staged, changed and untracked files that `new` does not touch are kept as they are. After a crash it can
+    be run again: files that are already as in `new` are taken over.
+
+    Raises
+    ------
+    CheckoutBlocked
+        Something of the user's is in the way; nothing was touched. `overlap` tells before the branch is moved;
+        if the user was quicker, `undo_land` takes the branch back.
+    GitError
+        The checkout is damaged, its index is locked, or a merge or the like is under way in it.
+    """
+    await _require_branch(git, ref)
+    old, new = await git.resolve(old), await git.resolve(new)
+    async with repository_lock(git) as lock:
+        holders = [tree for tree in await list_worktrees(git) if tree.ref == ref and not tree.missing]
+        if not holders:
+            return f"{ref.removeprefix('refs/heads/')} is checked out nowhere, so no files needed an update."
+        return " ".join([await _bring_along(tree, old, new, lock) for tree in holders])
+
+
+async def _bring_along(tree: Worktree, old: str, new: str, lock: int) -> str:
+    where = f"{tree.path} ({tree.branch})"
+    if tree.commit != new:
+        return f"{where} is no longer at {new[:12]}, so its files were left as they are."
+    git = await Git.at_worktree(tree.path)
+    delta = await _delta(git, old, new)
+    index, _ = await _index(git)
+    if not any(index.get(path) == before for path, (before, _) in delta.items()):
+        return f"{where} is already at {new[:12]}."
+    # The mark says that the paths of this step were free of the user's changes when it began, so that after
+    # a crash a half-written file is known for ours.
+    mark = git.git_dir / "musecode-checkout"
+    interrupted = mark.is_file() and mark.read_text() == f"{old} {new}\n"
+    await _settle(git, new, delta, index, await overlap(git, old, new), interrupted, where)
+    _write_durably(mark, f"{old} {new}\n")
+    # Only refreshes recorded file times; its exit status says whether anything is dirty, which is fine.
+    await git.run("update-index", "-q", "--refresh", check=False, timeout=300.0)
+    try:
+        await git.run_index(
+            *("read-tree", "-m", "-u", "--no-recurse-submodules", old, new), timeout=600.0, pass_fds=(lock,)
+        )
+    except GitError:
+        blocked = await overlap(git, old, new)
+        if blocked:
+            raise _blocked(where, blocked) from None
+        raise
+    mark.unlink(missing_ok=True)
+    return f"{where} was updated to {new[:12]}: {len(delta)} path{'s' * (len(delta) != 1)}."
+
+
+async def _settle(
+    git: Git,
+    new: str,
+    delta: dict[str, tuple[Entry | None, Entry | None]],
+    index: dict[str, Entry],
+    paths: list[str],
+    interrupted: bool,
+    where: str,
+) -> None:
+    """Make `paths` acceptable to git where nothing can be lost by it, else raise CheckoutBlocked untouched."""
+    done: list[str] = []
+    partial: list[str] = []
+    blocked: list[str] = []
+    for path in paths:
+        before, after = delta.get(path, (None, None))
+        state = "other"
+        if path in delta and index.get(path) in (before, after):
+            state = await _compare(git, path, after)
+        if state == "same":
+            done.append(path)
+        elif interrupted and state == "part":
+            partial.append(path)
+        elif not (interrupted and state == "missing"):
+            blocked.append(path)
+    if blocked:
+        raise _blocked(where, blocked)
+    for path in partial:
+        os.unlink(git.root / path)
+    if done:
+        zero = ("0", "0" * len(new))
+        records = ["{} {}\t{}\0".format(*(delta[path][1] or zero), path) for path in done]
+        await git.run_index("update-index", "-z", "--index-info", input=os.fsencode("".join(records)))
+
+
+async def _compare(git: Git, path: str, after: Entry | None) -> str:
+    """How the file on disk stands to what is to come.
+
+    Same, missing, part (a strict beginning of it: git was killed while writing) or other.
+    """
+    file = git.root / path
+    try:
+        status = file.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing" if after is not None else "same"
+    if after is None or after[0] == _SUBMODULE:
+        return "other"
+    mode, blob = after
+    if mode == _SYMLINK:
+        if not stat.S_ISLNK(status.st_mode):
+            return "other"
+        wanted = (await git.run("cat-file", "blob", blob)).out
+        return "same" if os.fsencode(os.readlink(file)) == wanted else "other"
+    if not stat.S_ISREG(status.st_mode):
+        return "other"
+    wanted = (await git.run("cat-file", "--filters", f"--path={path}", blob, timeout=300.0)).out
+    if status.st_size > len(wanted):
+        return "other"
+    found = await asyncio.to_thread(file.read_bytes)
+    if found == wanted:
+        return "same" if bool(status.st_mode & 0o100) == (mode == _EXECUTABLE) else "other"
+    return "part" if wanted.startswith(found) else "other"
+
+
+def _blocked(where: str, paths: list[str]) -> CheckoutBlocked:
+    return CheckoutBlocked(
+        f"{where} was not updated, because your own changes are in the way: {some_names(paths)}. "
+        "Nothing of yours was touched; commit or move them and try again.",
+        paths=paths,
+    )
+
+
+async def _delta(git: Git, old: str, new: str) -> dict[str, tuple[Entry | None, Entry | None]]:
+    """Every path that differs, with its entry in `old` and in `new`; a rename is two paths."""
+    answer = await git.run(
+        "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--end-of-options", old, new
+    )
+    parts = answer.names()
+    delta: dict[str, tuple[Entry | None, Entry | None]] = {}
+    for header, path in zip(parts[::2], parts[1::2], strict=True):
+        mode_old, mode_new, blob_old, blob_new, _ = header.removeprefix(":").split(" ")
+        delta[path] = (
+            (mode_old, blob_old) if mode_old.strip("0") else None,
+            (mode_new, blob_new) if mode_new.strip("0") else None,
+        )
+    return delta
+
+
+async def _index(git: Git) -> tuple[dict[str, Entry], set[str]]:
+    """The index as path to entry, and the paths whose changes git was told to overlook."""
+    entries: dict[str, Entry] = {}
+    hidden: set[str] = set()
+    for record in (await git.run("ls-files", "-s", "-v", "-z")).names():
+        header, _, path = record.partition("\t")
+        tag, mode, blob, _ = header.split(" ")
+        entries[path] = (mode, blob)
+        if tag == "S" or tag.islower():
+            hidden.add(path)
+    return entries, hidden
+
+
+async def _fold(git: Git) -> Callable[[str], str]:
+    """How names are compared here: exactly, or without case where the file system does not keep it apart."""
+    answer = await git.run("config", "--type=bool", "core.ignorecase", check=False)
+    return str.casefold if answer.out.strip() == b"true" else str
+
+
+def _in_the_way(root: Path, needed: list[str], tracked: set[str], fold: Callable[[str], str]) -> set[str]:
+    """The untracked and ignored paths that stand where one of the `needed` paths is to be written."""
+    found: set[str] = set()
+    for path in needed:
+        parts = path.split("/")
+        for depth in range(1, len(parts) + 1):
+            name = "/".join(parts[:depth])
+            place = root / name
+            if not os.path.lexists(place):
+                break
+            folder = place.is_dir() and not place.is_symlink()
+            if not folder:
+                if fold(name) not in tracked:
+                    found.add(name)
+                break
+            if os.path.lexists(place / ".git"):
+                found.add(name)
+                break
+        else:
+            found.update(_untracked_below(root, path, tracked, fold))
+    return found
+
+
+def _untracked_below(root: Path, path: str, tracked: set[str], fold: Callable[[str], str]) -> set[str]:
+    """The untracked files in the folder `path`, which is to become a file."""
+    found: set[str] = set()
+    for folder, subfolders, files in os.walk(root / path):
+        links = [name for name in subfolders if os.path.islink(os.path.join(folder, name))]
+        for name in [*files, *links]:
+            inner = os.path.relpath(os.path.join(folder, name), root)
+            if fold(inner) not in tracked:
+                found.add(inner)
+    return found
+
+
+async def _require_branch(git: Git, ref: str) -> None:
+    await git.check_ref_name(ref)
+    if not ref.startswith("refs/heads/"):
+        raise GitError(f"{ref!r} is not a branch; give its full name, refs/heads/...")
+
+
+async def _keep(git: Git, backup_ref: str, commit: str, lock: int) -> None:
+    """Point `backup_ref` to `commit`; fine if it does already, refused if it keeps something else."""
+    kept = await git.ref(backup_ref)
+    if kept == commit:
+        return
+    if kept is not None:
+        raise GitError(f"{backup_ref} already keeps {kept[:12]}; choose another backup name.")
+    await git.run("update-ref", backup_ref, commit, "0" * len(commit), pass_fds=(lock,))
+
+
+async def _swap(git: Git, ref: str, old: str, new: str, reason: str, lock: int) -> None:
+    args = ("update-ref", "-m", reason, ref, new, old)
+    result = await git.run(*args, check=False, pass_fds=(lock,))
+    if result.code != 0:
+        found = await git.ref(ref)
+        if found != old:
+            raise RefMoved(ref, expected=old, found=found)
+        raise git.failure(args, result)
+
+
+async def _require_no_rebase(git: Git, ref: str) -> None:
+    """A rebase detaches HEAD and moves its branch only at the end, and would then fail or undo the landing."""
+    for admin in [git.common_dir, *sorted((git.common_dir / "worktrees").glob("*"))]:
+        for kind in ("rebase-merge", "rebase-apply"):
+            name = admin / kind / "head-name"
+            if name.is_file() and name.read_text(errors="surrogateescape").strip() == ref:
+                raise GitError(
+                    f"A rebase of {ref} is under way ({admin / kind}); conclude or abort it first."
+                )
+
+
+def _write_durably(file: Path, text: str) -> None:
+    with open(file, "w") as handle:
+        handle.write(text)
+        handle.flush()
+        os.fsync(handle.fileno())

@@ -1,0 +1,434 @@
+"""Makes, commits in, and removes worktrees: each step can be repeated after a crash and loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from musecode_jupyter.runtime.errors import GitError
+from musecode_jupyter.workspace.git import Git
+
+AUTHOR = "musecode <agent@musecode.invalid>"
+"""Author and committer of what agents commit; `.invalid` can never be somebody's address (RFC 2606)."""
+
+VERIFICATION = "musecode verification tree"
+"""Lock reason of the worktrees that `checkout_detached` made; only those does it ever clean or discard."""
+
+# git locks a worktree with this reason while it makes it, and takes the lock off when it is complete.
+_UNFINISHED = "initializing"
+_CHECKOUT_TIMEOUT = 600.0
+_LOCK_PATIENCE = 120.0
+_IN_PROGRESS = {
+    "MERGE_HEAD": "merge",
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+}
+
+
+@dataclass(frozen=True)
+class Worktree:
+    """One line of `git worktree list`. `branch` is short; `locked` is the reason, None when it is not locked.
+
+    `missing` means that its folder is gone.
+    """
+
+    path: Path
+    commit: str | None
+    branch: str | None
+    locked: str | None
+    missing: bool
+
+    @property
+    def ref(self) -> str | None:
+        """The full name of the branch, `refs/heads/...`."""
+        return None if self.branch is None else f"refs/heads/{self.branch}"
+
+
+async def list_worktrees(git: Git) -> list[Worktree]:
+    """Every worktree of the repository, the main one first (left out if the repository is bare)."""
+    answer = await git.run("worktree", "list", "--porcelain", "-z")
+    found = []
+    for record in os.fsdecode(answer.out).split("\0\0"):
+        fields = dict(line.partition(" ")[::2] for line in record.split("\0") if line)
+        if not fields or "bare" in fields:
+            continue
+        path = Path(fields["worktree"])
+        commit = fields.get("HEAD")
+        found.append(
+            Worktree(
+                path=path,
+                commit=commit if commit is not None and commit.strip("0") else None,
+                branch=fields["branch"].removeprefix("refs/heads/") if "branch" in fields else None,
+                locked=fields.get("locked"),
+                missing=not os.path.lexists(path),
+            )
+        )
+    return found
+
+
+async def create_worktree(git: Git, path: Path, branch: str, base: str) -> Git:
+    """Make a worktree at `path`, outside the repository, on `branch`, which is created at `base` if new.
+
+    Done again, it finds or finishes what an earlier attempt left: a complete worktree of that branch at that
+    path is returned as it is; a branch that holds `base` is reused; a checkout git never finished is redone.
+
+    Raises
+    ------
+    GitError
+        The name is malformed, the path is taken by something else or lies inside the repository, the branch
+        does not contain `base` or is checked out elsewhere, or git fails. Nothing existing is overwritten.
+    """
+    path = path.resolve()
+    ref = f"refs/heads/{branch}"
+    if branch.startswith("-") or branch == "HEAD":
+        raise GitError(f"{branch!r} is not a branch name; choose another name.")
+    await git.check_ref_name(ref)
+    start = await git.resolve(base)
+    async with repository_lock(git) as lock:
+        trees = await list_worktrees(git)
+        _require_outside(git, path, trees)
+        entry = next((tree for tree in trees if tree.path == path), None)
+        if entry is not None and not entry.missing and entry.locked != _UNFINISHED:
+            if entry.branch != branch:
+                raise GitError(
+                    f"{path} is a worktree of {entry.branch or 'a detached commit'}, not of {branch}; "
+                    "choose another folder."
+                )
+            return await Git.at_worktree(path)
+        elsewhere = next((tree for tree in trees if tree.ref == ref and tree.path != path), None)
+        if elsewhere is not None:
+            raise GitError(f"{branch} is checked out at {elsewhere.path}; choose another branch name.")
+        tip = await git.ref(ref)
+        if tip is None:
+            # Not `worktree add -b`: that writes tracking configuration, and parallel writers of it fail.
+            args = ("update-ref", "--create-reflog", "-m", "musecode: worktree", ref, start, "0" * len(start))
+            await git.run(*args, pass_fds=(lock,))
+        elif not await git.is_ancestor(start, tip):
+            raise GitError(
+                f"The branch {branch} exists and does not contain {start[:12]}; choose another name."
+            )
+        if entry is not None:
+            await _clear_unfinished(git, entry, tip or start, lock)
+        await _add(git, path, lock, branch)
+    return await Git.at_worktree(path)
+
+
+async def checkout_detached(git: Git, path: Path, commit: str) -> Git:
+    """A clean tree of `commit` at `path`, outside the repository, for verification; no ignored leftovers.
+
+    An earlier verification tree at `path` is reused if it is pristine and at `commit`, else made anew. Such
+    trees carry a git worktree lock with the reason `VERIFICATION`; anything else at `path` is a GitError.
+    """
+    path = path.resolve()
+    wanted = await git.resolve(commit)
+    async with repository_lock(git) as lock:
+        trees = await list_worktrees(git)
+        _require_outside(git, path, trees)
+        entry = next((tree for tree in trees if tree.path == path), None)
+        if entry is not None:
+            if entry.locked != VERIFICATION:
+                raise GitError(f"{path} is a worktree that is not for verification; choose another folder.")
+            if entry.commit == wanted and entry.branch is None and await _pristine(entry):
+                return await Git.at_worktree(path)
+            await _delete_tree(path)
+            await _deregister(git, path, lock)
+        await _add(git, path, lock, wanted, "--detach", "--lock", "--reason", VERIFICATION)
+    return await Git.at_worktree(path)
+
+
+async def discard_detached(git: Git, path: Path) -> None:
+    """Remove a verification tree with whatever the checks wrote into it; GitError if it is anything else."""
+    path = path.resolve()
+    async with repository_lock(git) as lock:
+        entry = next((tree for tree in await list_worktrees(git) if tree.path == path), None)
+        if entry is None:
+            if os.path.lexists(path):
+                raise GitError(f"{path} is not a verification tree of {git.root}; it is left as it is.")
+            return
+        if entry.locked != VERIFICATION:
+            raise GitError(f"{path} is a worktree that is not for verification; it is left as it is.")
+        await _delete_tree(path)
+        await _deregister(git, path, lock)
+
+
+async def commit_all(git_in_worktree: Git, message: str, author: str = AUTHOR) -> str:
+    """Commit everything that is not ignored and return the new commit, or HEAD if nothing changed.
+
+    No hook, template or signature takes part; `author` ("name <address>") is also the committer. A merge that
+    is under way is concluded.
+
+    Raises
+    ------
+    GitError
+        A submodule or nested repository changed: its contents would not be in the commit, so nothing is done.
+    """
+    git = git_in_worktree
+    name, _, address = author.rstrip(">").partition(" <")
+    changes = await git.changes()
+    foreign = sorted(change.path for change in changes if change.submodule or change.path.endswith("/"))
+    if foreign:
+        raise GitError(
+            f"{some_names(foreign)} in {git.root} is a repository of its own and changed; its contents cannot "
+            "be committed here. Remove its .git folder to keep the files, or undo the change."
+        )
+    if changes:
+        await git.run_index("add", "-A", timeout=300.0)
+    staged = await git.run("diff-index", "--cached", "--quiet", "HEAD", "--", check=False)
+    if staged.code != 0 or operation_under_way(git) == "merge":
+        identity = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": address}
+        identity |= {"GIT_COMMITTER_NAME": name, "GIT_COMMITTER_EMAIL": address}
+        await git.run_index(
+            *("commit", "--quiet", "--no-verify", "--no-gpg-sign", "--no-status", "--allow-empty-message"),
+            *("--cleanup=verbatim", "-F", "-"),
+            input=os.fsencode(message),
+            env=identity,
+            timeout=300.0,
+        )
+    return (await git.head()).commit
+
+
+async def remove_worktree(git: Git, path: Path, contained_in: str) -> list[str]:
+    """Remove the worktree at `path` if everything in it is in `contained_in`; its branch stays.
+
+    Returns
+    -------
+    list of str
+        The ignored files and folders that went with it (build output, caches); empty if it was gone already.
+
+    Raises
+    ------
+    GitError
+        Says what would be lost: changed or untracked files, commits that `contained_in` does not hold, a
+        merge or rebase under way, initialised submodules. The worktree is then left as it is.
+    """
+    path = path.resolve()
+    target = await git.resolve(contained_in)
+    # The folder is renamed before it is deleted, so that a half-deleted one is never taken for a changed one.
+    trash = path.with_name(path.name + ".musecode-removed")
+    async with repository_lock(git) as lock:
+        entry = next((tree for tree in await list_worktrees(git) if tree.path == path), None)
+        ignored: list[str] = []
+        if os.path.lexists(path):
+            if entry is None:
+                raise GitError(f"{path} is not a worktree of {git.root}; it is left as it is.")
+            ignored = await _require_removable(git, entry, target)
+            await _delete_tree(trash)
+            os.rename(path, trash)
+        elif entry is not None and not trash.exists():
+            if entry.locked is not None:
+                raise GitError(f"{path} is gone but locked ({entry.locked}); `git worktree unlock` it first.")
+            await _require_contained(git, entry, target)
+        if entry is not None:
+            await _deregister(git, path, lock)
+        await _delete_tree(trash)
+    return ignored
+
+
+async def remove_branch(git: Git, branch: str, contained_in: str) -> None:
+    """Delete `branch` if its commits are in `contained_in` and no worktree has it; nothing if it is gone."""
+    ref = f"refs/heads/{branch}"
+    await git.check_ref_name(ref)
+    target = await git.resolve(contained_in)
+    async with repository_lock(git) as lock:
+        tip = await git.ref(ref)
+        if tip is None:
+            return
+        holder = next((tree for tree in await list_worktrees(git) if tree.ref == ref), None)
+        if holder is not None:
+            raise GitError(f"{branch} is checked out at {holder.path}; it is kept.")
+        if not await git.is_ancestor(tip, target) and await git.tree_of(tip) != await git.tree_of(target):
+            raise GitError(f"{branch} has commits that {contained_in} does not contain; it is kept.")
+        await git.run("update-ref", "-d", ref, tip, pass_fds=(lock,))
+
+
+# One asyncio lock per loop and repository keeps order and spares polling; the flock excludes other processes.
+_queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, asyncio.Lock]] = (
+    weakref.WeakKeyDictionary()
+)
+_held: set[int] = set()
+
+
+def _close_held_locks() -> None:
+    """A forked child of a user's cell must not keep the lock of a parent that is killed."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_close_held_locks)
+
+
+@contextlib.asynccontextmanager
+async def repository_lock(git: Git) -> AsyncIterator[int]:
+    """Hold the one lock under which this package changes the repository; yields its descriptor (`pass_fds`).
+
+    A git command that inherits the descriptor keeps the lock even if this process is killed meanwhile, so a
+    restart never works beside it.
+    """
+    queues = _queues.setdefault(asyncio.get_running_loop(), {})
+    async with queues.setdefault(git.common_dir, asyncio.Lock()):
+        file = git.common_dir / "musecode.lock"
+        try:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise GitError(f"{file} cannot be written ({error.strerror}); check its permissions.") from error
+        _held.add(descriptor)
+        try:
+            # On file systems without flock, record locks; those are not inherited by git.
+            lock = fcntl.flock if await _acquire(fcntl.flock, descriptor, file) else fcntl.lockf
+            if lock is fcntl.lockf and not await _acquire(lock, descriptor, file):
+                raise GitError(f"{file} cannot be locked on this file system; use a repository on another.")
+            try:
+                yield descriptor
+            finally:
+                lock(descriptor, fcntl.LOCK_UN)
+        finally:
+            _held.discard(descriptor)
+            os.close(descriptor)
+
+
+async def _acquire(lock: Callable[[int, int], None], descriptor: int, file: Path) -> bool:
+    """Wait for the lock; False if this kind of lock is not supported here."""
+    deadline = time.monotonic() + _LOCK_PATIENCE
+    while True:
+        try:
+            lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                return False
+        else:
+            return True
+        if time.monotonic() > deadline:
+            raise GitError(
+                f"Another process holds {file} for over {_LOCK_PATIENCE:.0f} s; wait for it or end it."
+            )
+        await asyncio.sleep(0.05)
+
+
+def _require_outside(git: Git, path: Path, trees: list[Worktree]) -> None:
+    for inside in [git.common_dir, *(tree.path for tree in trees if tree.path != path)]:
+        if path.is_relative_to(inside):
+            raise GitError(f"{path} lies inside {inside}; choose a folder outside the repository.")
+    if path == git.root or git.root.is_relative_to(path):
+        raise GitError(f"{path} holds the repository; choose a folder outside it.")
+
+
+async def _add(git: Git, path: Path, lock: int, commit: str, *options: str) -> None:
+    taken = any(path.iterdir()) if path.is_dir() else os.path.lexists(path)
+    if taken:
+        raise GitError(f"{path} exists and is not empty; choose another folder or move it away.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GitError(f"{path.parent} cannot be made ({error.strerror}); choose another folder.") from error
+    await git.run(
+        "worktree", "add", "--quiet", *options, str(path), commit, timeout=_CHECKOUT_TIMEOUT, pass_fds=(lock,)
+    )
+
+
+async def _clear_unfinished(git: Git, entry: Worktree, commit: str, lock: int) -> None:
+    """Take away what is left of a worktree that git never finished, or whose folder is gone."""
+    if entry.missing:
+        if entry.locked not in (None, _UNFINISHED):
+            raise GitError(
+                f"{entry.path} is missing but locked ({entry.locked or 'no reason given'}); bring it back or "
+                "`git worktree unlock` it."
+            )
+    else:
+        strays = await _strays(git, entry.path, commit)
+        if strays:
+            raise GitError(
+                f"{entry.path} is half made and holds {some_names(strays)}; move that away and try again."
+            )
+        await _delete_tree(entry.path)
+    await _deregister(git, entry.path, lock)
+
+
+async def _strays(git: Git, path: Path, commit: str) -> list[str]:
+    """The files below `path` that `commit` does not have."""
+    index = git.common_dir / f"musecode-index-{os.getpid()}"
+    view = Git(path, git.common_dir, git.common_dir)
+    try:
+        await view.run("read-tree", commit, env={"GIT_INDEX_FILE": str(index)})
+        return (await view.run("ls-files", "-o", "-z", env={"GIT_INDEX_FILE": str(index)})).names()
+    finally:
+        index.unlink(missing_ok=True)
+
+
+async def _pristine(entry: Worktree) -> bool:
+    try:
+        return not await (await Git.at_worktree(entry.path)).changes(ignored=True)
+    except GitError:
+        return False
+
+
+async def _deregister(git: Git, path: Path, lock: int) -> None:
+    """Make the repository forget the worktree at `path`, whose folder is gone; forced: it may be locked."""
+    await git.run("worktree", "remove", "--force", "--force", str(path), pass_fds=(lock,))
+
+
+async def _require_removable(git: Git, entry: Worktree, target: str) -> list[str]:
+    tree = await Git.at_worktree(entry.path)
+    if tree.git_dir == tree.common_dir:
+        raise GitError(f"{entry.path} is the main checkout, not a worktree; it is kept.")
+    if tree.common_dir != git.common_dir:
+        raise GitError(f"{entry.path} belongs to {tree.common_dir}, not to {git.common_dir}; it is kept.")
+    if entry.locked is not None:
+        raise GitError(f"{entry.path} is locked ({entry.locked or 'no reason given'}); it is kept.")
+    operation = operation_under_way(tree)
+    if operation is not None:
+        raise GitError(f"A {operation} is under way in {entry.path}; conclude or abort it. It is kept.")
+    modules = tree.git_dir / "modules"
+    if modules.is_dir() and any(modules.iterdir()):
+        raise GitError(f"{entry.path} has initialised submodules, whose commits would be lost; it is kept.")
+    changes = await tree.changes(ignored=True)
+    lost = sorted(change.path for change in changes if not change.ignored)
+    if lost:
+        raise GitError(
+            f"{entry.path} has uncommitted work that would be lost: {some_names(lost)}. It is kept."
+        )
+    await _require_contained(git, entry, target)
+    return sorted(change.path for change in changes if change.ignored)
+
+
+async def _require_contained(git: Git, entry: Worktree, target: str) -> None:
+    if entry.commit is None or await git.is_ancestor(entry.commit, target):
+        return
+    if await git.tree_of(entry.commit) != await git.tree_of(target):
+        raise GitError(
+            f"{entry.path} is at {entry.commit[:12]}, which {target[:12]} does not contain; it is kept."
+        )
+
+
+def operation_under_way(git: Git) -> str | None:
+    """The git operation that is under way in this checkout, if any."""
+    return next((name for mark, name in _IN_PROGRESS.items() if (git.git_dir / mark).exists()), None)
+
+
+async def _delete_tree(path: Path) -> None:
+    """Delete a folder with all that is in it; nothing if there is none."""
+    try:
+        await asyncio.to_thread(shutil.rmtree, path)
+    except FileNotFoundError:
+        if os.path.lexists(path):
+            raise
+    except OSError as error:
+        raise GitError(f"{error.filename or path} cannot be deleted: {error.strerror}.") from error
+
+
+def some_names(names: list[str], limit: int = 5) -> str:
+    """The first few names, printable, and how many more there are."""
+    shown = ", ".join(re.sub(r"[^ -~\u00a1-\ud7ff]", "?", name) for name in names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
