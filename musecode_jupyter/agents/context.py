@@ -1,0 +1,73 @@
+"""What an agent has in its prompt: which items each event contributes, and in which order; pure functions of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from musecode_jupyter.log.events import Event
+from musecode_jupyter.models.types import Item, Message, ModelRequest, ToolResult, ToolSpec
+
+_ITEMS: TypeAdapter[tuple[Item, ...]] = TypeAdapter(tuple[Item, ...])
+
+
+def parse_items(raw: Iterable[Any]) -> tuple[Item, ...]:
+    """Items as an event holds them, validated."""
+    return _ITEMS.validate_python(tuple(raw))
+
+
+def goal_message(data: Mapping[str, Any]) -> str:
+    """How a goal is put to the lead."""
+    checks = "\n".join(f"- `{command}`" for command in data["verify"])
+    return (
+        f"Goal: {data['text']}\n\n"
+        f"It is met when each of these commands exits with 0 in the root of the repository:\n{checks}\n\n"
+        "You work in your own git worktree. When you believe that the goal is met, answer without calling a tool; "
+        "the commands are then run for you on a clean checkout, and you are told if one fails."
+    )
+
+
+def items_of(event: Event, call_ids: Callable[[int], str | None]) -> tuple[Item, ...]:
+    """The items that `event` adds to its agent's conversation.
+
+    `call_ids` gives the model's own id of a tool call by the seq of its tool.requested event (None: the harness's).
+    """
+    data = event.data
+    if event.kind in {"user.message", "user.steer"}:
+        return (Message(role="user", text=data["text"]),)
+    if event.kind == "goal.set":
+        return (Message(role="user", text=goal_message(data)),)
+    if event.kind == "goal.judged" and data["report"]:
+        return (Message(role="user", text=data["report"]),)
+    if event.kind == "model.completed":
+        return parse_items(data["items"])
+    if event.kind in {"tool.finished", "tool.failed", "tool.cancelled", "tool.unknown"}:
+        call_id = call_ids(data["call"])
+        if call_id is not None:
+            return (ToolResult(call_id=call_id, output=data["output"]),)
+    return ()
+
+
+def build_request(
+    requested: Mapping[str, Any],
+    *,
+    instructions: str,
+    items: tuple[Item, ...],
+    tools: tuple[ToolSpec, ...],
+    json_schema: dict[str, Any] | None,
+) -> ModelRequest:
+    """The request that a model.requested event speaks of; the same function forms it live and in a replay."""
+    return ModelRequest(
+        model=requested["model"],
+        instructions=instructions,
+        items=items,
+        tools=tools,
+        json_schema=json_schema,
+        max_output_tokens=requested["max_output_tokens"],
+        effort=requested["effort"],
+        temperature=requested["temperature"],
+        seed=requested["seed"],
+        cache_key=requested["cache_key"],
+    )

@@ -1,0 +1,444 @@
+"""The guided repair technique: from a failing check to one constrained question, and from its answer to one edit.
+
+A small model cannot find its way through a repository. So the harness runs the check and finds the suspect code, and
+the model is asked for one line to change, chosen from lines that exist. All functions here are pure.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from musecode_jupyter.agents.code_index import CodeIndex, Definition, is_test_file
+from musecode_jupyter.runtime.errors import ToolProblem
+
+MAX_TRIES = 8
+
+_OUTPUT_LINES = 22
+_REGION_LINES = 24
+_THOUGHT = 100
+_LINE = 200
+_SAME_LINE = 2
+
+_SUMMARY = re.compile(r"^(?:FAILED|ERROR) (\S+\.py)(?:::(\S+))?(?: - (.*))?", re.MULTILINE)
+_HEADER = re.compile(r"^_{2,} (?:ERROR (?:at \w+ of|collecting) )?(\S+?)(?:\[.*\])? _{2,}$")
+_PLACE = re.compile(r"^(\S[^:]*\.py):(\d+): ")
+_TRACE = re.compile(r'^\s*File "([^"]+\.py)", line (\d+)')
+_WORD = re.compile(r"[a-z]{3,}")
+
+
+@dataclass(frozen=True)
+class FailingTest:
+    """A test that failed: its file, its name without parameters, what it said, and where the traceback went.
+
+    `frames` are (path, line) from the test to the point of failure, with paths relative to the repository.
+    """
+
+    path: str
+    name: str
+    message: str
+    frames: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """Lines `start` to `end` (from 1, inclusive) of `path` that may hold the fault; the best score comes first."""
+
+    path: str
+    name: str
+    start: int
+    end: int
+    score: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Tried:
+    """An edit that was asked for and not kept; `outcome` says why in a few words."""
+
+    path: str
+    old: str
+    new: str
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to send: the same `instructions` for every try, the text, and the schema of the answer."""
+
+    instructions: str
+    user_text: str
+    json_schema: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Try:
+    """Plan of one try: which suspect (index into the ranking), and how to sample."""
+
+    suspect: int
+    temperature: float
+    seed: int
+
+
+INSTRUCTIONS = """\
+You repair Python programs. The tests are right; one line of the program has a small slip.
+You are shown a failing test and a piece of the program. Choose the line with the slip and write it corrected.
+Change as little as possible: one operator, number, name, argument or condition. Keep everything else of the line.
+Typical slips and their corrections:
+  a <= b  ->  a < b            range(n - 1)  ->  range(n)       x + y  ->  x * y
+  min(a, b)  ->  max(a, b)     self.width  ->  self.height      reverse=False  ->  reverse=True
+  values[i]  ->  values[i - 1]     key=lambda r: r.name  ->  key=lambda r: (r.age, r.name)
+Answer in JSON: "thought" (one short sentence: what the line does, what it should do), "old_line" (the line as it is), \
+"new_line" (the line corrected)."""
+
+
+def failing_tests(output: str, files: Sequence[str] = ()) -> list[FailingTest]:
+    """The failing tests that pytest's output shows, in its order.
+
+    Parameters
+    ----------
+    output
+        What `pytest -q` printed, with its usual tracebacks and summary.
+    files
+        Paths of the repository's files, relative to its root, to which absolute paths are shortened.
+    """
+    sections = _sections(output)
+    found: list[FailingTest] = []
+    for match in _SUMMARY.finditer(output):
+        path, node, said = match.group(1), match.group(2) or "", match.group(3) or ""
+        name = re.sub(r"\[.*", "", node).replace("::", ".")
+        path = _relative(path, files)
+        if any(test.path == path and test.name == name for test in found):
+            continue
+        lines = sections.get(name, sections.get(path, []))
+        frames = [(_relative(p, files), n) for p, n in _frames(lines)]
+        said_more = "\n".join(line[2:].strip() for line in lines if line.startswith("E "))
+        found.append(FailingTest(path, name, said_more or said, tuple(frames)))
+    return found
+
+
+def suspects(output: str, files: Mapping[str, str], *, limit: int = 12) -> list[Suspect]:
+    """Rank the definitions that may hold the fault.
+
+    A definition counts by how exclusively the failing tests reach it (Ochiai's coefficient, over what the tests refer
+    to directly and through other definitions), by the traceback, and by words shared with the failing tests.
+
+    Parameters
+    ----------
+    output
+        What the check printed.
+    files
+        Text of the repository's Python files by path relative to its root.
+    limit
+        At most so many suspects.
+    """
+    index = CodeIndex.of(files)
+    failing = failing_tests(output, list(files))
+    tests = [d for d in index.definitions if is_test_file(d.path) and d.short.startswith("test")]
+    broken = {(test.path, test.name) for test in failing}
+    bad: Counter[Definition] = Counter()
+    good: Counter[Definition] = Counter()
+    steps: dict[Definition, int] = {}
+    for test in tests:
+        reached = index.reached(test)
+        if (test.path, test.name) in broken:
+            bad.update(reached.keys())
+            for definition, count in reached.items():
+                steps[definition] = min(count, steps.get(definition, count))
+        else:
+            good.update(reached.keys())
+
+    frames = _frame_scores(output, failing, files, index)
+    words = Counter(
+        word
+        for test in failing
+        for word in set(_words(test.name + " " + test.message + " " + _source_of(test, index)))
+    )
+    total = max(1, len(broken))
+    ranked: list[Suspect] = []
+    for definition in {**dict.fromkeys(bad), **dict.fromkeys(frames)}:
+        source = files[definition.path].split("\n")
+        if not _lines_worth_changing(
+            definition.path, definition.start, definition.end, files[definition.path]
+        ):
+            continue
+        reach = bad[definition]
+        ochiai = reach / math.sqrt(total * (reach + good[definition])) if reach else 0.0
+        shared = _overlap(words, "\n".join(source[definition.start - 1 : definition.end]))
+        # What lies deeper decides more: what is near the test mostly passes things on.
+        score = (
+            math.sqrt(ochiai) + frames.get(definition, 0.0) + 0.3 * shared + 0.02 * steps.get(definition, 0)
+        )
+        why = f"reached by {reach} failing and {good[definition]} passing tests"
+        if definition in frames:
+            why += ", in the traceback"
+        ranked.append(Suspect(definition.path, definition.name, definition.start, definition.end, score, why))
+    ranked.sort(key=lambda suspect: (-suspect.score, suspect.path, suspect.start))
+    return ranked[:limit]
+
+
+def plan_tries(count: int, limit: int = MAX_TRIES) -> list[Try]:
+    """The order of tries over `count` ranked suspects.
+
+    Greedy answers for the best suspects come first, each followed later by sampled ones: a second greedy answer
+    differs only by what was refused, so it is sampled.
+    """
+    order = [(0, 0.0), (1, 0.0), (2, 0.0), (3, 0.0), (0, 0.7), (4, 0.0), (1, 0.7), (2, 0.7)]
+    return [
+        Try(suspect % count, temperature if suspect < count else 0.8, seed=number + 1)
+        for number, (suspect, temperature) in enumerate(order[:limit])
+        if count
+    ]
+
+
+def question(
+    suspect: Suspect, output: str, source: str, tried: Sequence[Tried], *, test_source: str = ""
+) -> Question:
+    """Ask for one changed line of `suspect`.
+
+    What all tries share comes first in the text, then what the tries on one file share, so that a server that
+    keeps the prefix reads little anew.
+
+    Parameters
+    ----------
+    suspect
+        Where to change something.
+    output
+        What the check printed.
+    source
+        Text of the suspect's file.
+    tried
+        Earlier edits that were not kept.
+    test_source
+        Source of the failing test, if the output does not show it.
+
+    Raises
+    ------
+    ToolProblem
+        No line is left to offer.
+    """
+    offered = _offered(suspect, source, tried)
+    if not offered:
+        raise ToolProblem(f"no line of {suspect.name} in {suspect.path} is left to try")
+    parts = [f"The check failed:\n{excerpt(output)}"]
+    if test_source:
+        parts.append(f"The failing test:\n{test_source}")
+    lines = source.split("\n")
+    first, last = _region(suspect, lines)
+    shown = "\n".join(lines[first - 1 : last])
+    parts.append(f"File {suspect.path}:\n```python\n{shown}\n```")
+    parts.append(f"The wrong line is in `{suspect.name}` (lines {suspect.start} to {suspect.end}).")
+    refused = [
+        f"- {edit.old.strip()}  ->  {edit.new.strip()}  ({edit.outcome})"
+        for edit in tried
+        if edit.path == suspect.path
+    ]
+    if refused:
+        parts.append("These changes did not help; answer with another one:\n" + "\n".join(refused))
+    schema = {
+        "type": "object",
+        "properties": {
+            "thought": {"type": "string", "maxLength": _THOUGHT},
+            "old_line": {"type": "string", "enum": list(offered)},
+            "new_line": {"type": "string", "maxLength": _LINE},
+        },
+        "required": ["thought", "old_line", "new_line"],
+        "additionalProperties": False,
+    }
+    return Question(INSTRUCTIONS, "\n\n".join(parts), schema)
+
+
+def edit_from_answer(
+    answer_text: str, suspect: Suspect, source: str, tried: Sequence[Tried] = ()
+) -> tuple[str, str, int]:
+    """The old line, the new line (both whole, with indentation) and the line number that an answer means.
+
+    Raises
+    ------
+    ToolProblem
+        The answer is no edit that may be applied; the text says why.
+    """
+    try:
+        answer = json.loads(answer_text)
+        old, new = answer["old_line"], answer["new_line"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ToolProblem("the answer is not the JSON object that was asked for") from error
+    offered = _offered(suspect, source, tried)
+    if not isinstance(old, str) or not isinstance(new, str) or old not in offered:
+        raise ToolProblem("old_line is not one of the lines that were offered")
+    number = offered[old]
+    lines = source.split("\n")
+    old_full = lines[number - 1]
+    stripped = old_full.strip()
+    new = re.sub(rf"\s*# line {number}$", "", new.strip())
+    if not new or "\n" in new or "\r" in new:
+        raise ToolProblem("new_line is not one line")
+    indentation = old_full[: len(old_full) - len(old_full.lstrip())]
+    ending = "\r" if old_full.endswith("\r") else ""
+    candidates = [new]
+    # Models drop the punctuation that a line ends with; it belongs to the lines around, not to the correction.
+    candidates += [new + mark for mark in ":,({[" if stripped.endswith(mark) and not new.endswith(mark)]
+    before = ast.dump(ast.parse(source))
+    problem = ""
+    for candidate in candidates:
+        new_full = f"{indentation}{candidate}{ending}"
+        changed = [*lines[: number - 1], new_full, *lines[number:]]
+        try:
+            after = ast.dump(ast.parse("\n".join(changed) + "\n"))
+        except (SyntaxError, ValueError) as error:
+            problem = problem or f"new_line is a syntax error: {getattr(error, 'msg', error)}"
+            continue
+        if after == before:
+            raise ToolProblem("new_line means the same as old_line")
+        if any(
+            edit.path == suspect.path and edit.old == old_full and edit.new.strip() == candidate
+            for edit in tried
+        ):
+            raise ToolProblem("this change was tried before")
+        return old_full, new_full, number
+    raise ToolProblem(problem)
+
+
+def excerpt(output: str, limit: int = _OUTPUT_LINES) -> str:
+    """The part of a check's output that says most: the first failure, at most `limit` lines."""
+    lines = output.splitlines()
+    start = next((i for i, line in enumerate(lines) if _HEADER.match(line.strip())), None)
+    if start is None:
+        return "\n".join(lines[-limit:])
+    end = next(
+        (i for i in range(start + 1, len(lines)) if _HEADER.match(lines[i]) or lines[i].startswith("=====")),
+        len(lines),
+    )
+    kept = [
+        line.rstrip()
+        for line in lines[start + 1 : end]
+        if line.strip() and not re.fullmatch(r"[_ ]+|\s*\^+|E\s*(Use -v.*)?", line.rstrip())
+    ]
+    if len(kept) > limit:
+        kept = [*kept[: limit // 3], "...", *kept[-(limit - limit // 3 - 1) :]]
+    return "\n".join(kept)
+
+
+def _sections(output: str) -> dict[str, list[str]]:
+    """Lines of each failure by the name in its header."""
+    sections: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    for line in output.splitlines():
+        header = _HEADER.match(line.strip())
+        if header:
+            current = sections.setdefault(header.group(1).replace("::", "."), [])
+        elif line.startswith("====="):
+            current = None
+        elif current is not None:
+            current.append(line)
+    return sections
+
+
+def _frames(lines: Sequence[str]) -> list[tuple[str, int]]:
+    matches = (_PLACE.match(line) or _TRACE.match(line) for line in lines)
+    return [(match.group(1), int(match.group(2))) for match in matches if match]
+
+
+def _relative(path: str, files: Sequence[str]) -> str:
+    path = path.replace("\\", "/").removeprefix("./")
+    if path in files:
+        return path
+    inside = [known for known in files if path.endswith(f"/{known}")]
+    return max(inside, key=len, default=path)
+
+
+def _frame_scores(
+    output: str, failing: Sequence[FailingTest], files: Mapping[str, str], index: CodeIndex
+) -> dict[Definition, float]:
+    """The last definition of a traceback counts most; what it refers to counts too, since that decides its fate."""
+    traces = [test.frames for test in failing]
+    if not failing:
+        traces = [tuple((_relative(p, list(files)), n) for p, n in _frames(output.splitlines()))]
+    scores: dict[Definition, float] = {}
+    for frames in traces:
+        inside = [index.at(path, line) for path, line in frames if path in files and not is_test_file(path)]
+        chain = [definition for definition in inside if definition is not None]
+        if frames and frames[-1][0] in files:
+            for definition in index.guarding(*frames[-1]):
+                scores[definition] = max(scores.get(definition, 0.0), 0.4)
+        for back, definition in enumerate(reversed(chain)):
+            scores[definition] = max(scores.get(definition, 0.0), 0.2 / (1 + back))
+        if chain:
+            for definition, count in index.reached(chain[-1]).items():
+                scores[definition] = max(scores.get(definition, 0.0), 0.2 / (1 + count))
+    return scores
+
+
+def _source_of(test: FailingTest, index: CodeIndex) -> str:
+    return next((d.text for d in index.definitions if d.path == test.path and d.name == test.name), "")
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower().replace("_", " "))
+
+
+def _overlap(words: Counter[str], text: str) -> float:
+    own = set(_words(text))
+    return len(own & words.keys()) / math.sqrt(len(own) * len(words)) if own and words else 0.0
+
+
+def _region(suspect: Suspect, lines: Sequence[str]) -> tuple[int, int]:
+    """The lines to show: the whole file if it is short, else the suspect and as much around it as has room."""
+    if len(lines) <= _REGION_LINES:
+        return 1, len(lines)
+    room = max(0, _REGION_LINES - (suspect.end - suspect.start + 1))
+    first = max(1, suspect.start - room // 2)
+    return first, min(len(lines), max(suspect.end, first + _REGION_LINES - 1))
+
+
+def _offered(suspect: Suspect, source: str, tried: Sequence[Tried]) -> dict[str, int]:
+    """Lines to choose from, without indentation, by what stands in the schema; duplicates are told apart."""
+    lines = source.split("\n")
+    worn = Counter(edit.old for edit in tried if edit.path == suspect.path)
+    worth = _lines_worth_changing(suspect.start, suspect.end, source)
+    # Once every line is worn all are offered again: what was refused is listed in the question.
+    numbers = [number for number in worth if worn[lines[number - 1]] < _SAME_LINE] or worth
+    texts = Counter(lines[number - 1].strip() for number in numbers)
+    return {
+        lines[number - 1].strip()
+        + (f"  # line {number}" if texts[lines[number - 1].strip()] > 1 else ""): number
+        for number in numbers
+    }
+
+
+def _lines_worth_changing(start: int, end: int, source: str) -> list[int]:
+    """Numbers of the lines that hold a decision: no comments, docstrings, bare keywords or brackets."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return []
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            skipped.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            skipped.update(decorator.lineno for decorator in node.decorator_list)
+            has_defaults = bool(node.args.defaults) or any(node.args.kw_defaults)
+            if not has_defaults and node.body:
+                skipped.update(range(node.lineno, max(node.lineno + 1, node.body[0].lineno)))
+        elif isinstance(node, ast.ClassDef | ast.Raise):
+            skipped.add(node.lineno)
+    lines = source.split("\n")
+    return [
+        number
+        for number in range(start, min(end, len(lines)) + 1)
+        if number not in skipped
+        and re.search(r"\w", text := lines[number - 1].strip())
+        and not text.startswith("#")
+        and not re.fullmatch(r"(else|try|finally|pass|break|continue|return|\w+,?|return \w+)\W*", text)
+    ]

@@ -1,0 +1,507 @@
+"""%goal as a state machine over events: prepare, work, judge on a clean checkout, land, and only then met."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from musecode_jupyter.agents.loop import Loop
+from musecode_jupyter.agents.mind import Task
+from musecode_jupyter.guard.approvals import Approvals
+from musecode_jupyter.log import EventLog
+from musecode_jupyter.log.kinds import Check
+from musecode_jupyter.runtime.effects import Effects
+from musecode_jupyter.runtime.errors import (
+    BudgetExceeded,
+    GitError,
+    LogError,
+    ModelError,
+    MuseError,
+    UsageProblem,
+)
+from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
+from musecode_jupyter.tools.executor import CallResult, Executor, FormedCall
+from musecode_jupyter.tools.registry import Place
+from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.landing import (
+    RefMoved,
+    check_merge,
+    land,
+    overlap,
+    undo_land,
+    update_checkout,
+)
+from musecode_jupyter.workspace.landing import CheckoutBlocked
+from musecode_jupyter.workspace.state import MergeRecord, WorkspaceState
+from musecode_jupyter.workspace.worktrees import (
+    checkout_detached,
+    commit_all,
+    create_worktree,
+    discard_detached,
+    remove_branch,
+    remove_worktree,
+)
+
+logger = logging.getLogger(__name__)
+
+HARNESS = "harness"
+MAX_SILENT_TURNS = 3
+MAX_MOVES = 3
+NOT_FOUND_EXITS = frozenset({126, 127})
+REPORT_CHARS = 6_000
+
+
+class PauseRequested(MuseError):
+    """Raised by the checkpoint when the user asked for a pause."""
+
+
+@dataclass(frozen=True)
+class GoalTools:
+    """What the runner is handed. `land_rule` names the session rule that covers landing on a branch."""
+
+    log: EventLog
+    effects: Effects
+    git: Git
+    executor: Executor
+    loop: Loop
+    approvals: Approvals
+    worktrees: Path
+    session: str
+
+
+def land_rule(branch: str) -> str:
+    """Name of the session rule that lets work land on `branch` without a question."""
+    return f"land on {branch}"
+
+
+def check_command(command: str, root: Path, path: str) -> None:
+    """Raise UsageProblem if `command` plainly cannot run: empty, unbalanced quotes, or a program that is not there."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageProblem(f"The verify command {command!r} cannot be parsed: {error}.") from None
+    while words and "=" in words[0] and words[0].split("=")[0].isidentifier():
+        words.pop(0)
+    if not words:
+        raise UsageProblem(
+            "The verify command is empty: give one, for example --verify 'python -m pytest -q'."
+        )
+    if any(mark in command for mark in "|&;<>()$`") or words[0] in {
+        "cd",
+        "test",
+        "[",
+        "exit",
+        "true",
+        "false",
+        "!",
+    }:
+        return
+    program = words[0]
+    found = (root / program).exists() if "/" in program else shutil.which(program, path=path)
+    if not found:
+        raise UsageProblem(
+            f"The verify command cannot run: there is no {program!r} here. Install it or correct --verify."
+        )
+
+
+class GoalRunner:
+    """Drives one goal from whatever phase the log says it is in; used on the runtime thread."""
+
+    def __init__(self, tools: GoalTools, goal: int) -> None:
+        self._t = tools
+        self.goal = goal
+
+    @property
+    def record(self) -> GoalRecord:
+        """The goal as folded."""
+        state = self._t.log.state("goals")
+        assert isinstance(state, GoalsState)
+        return state.goals[self.goal]
+
+    @property
+    def _check_path(self) -> Path:
+        return self._t.worktrees / f"{self._t.session}-{self.goal}-check"
+
+    @property
+    def _workspace(self) -> WorkspaceState:
+        state = self._t.log.state("workspace")
+        assert isinstance(state, WorkspaceState)
+        return state
+
+    async def run(self) -> GoalRecord:
+        """Work until the goal is met, stopped or paused; every way out is an event, and is resumable but for met."""
+        phases: dict[str, Callable[[], Awaitable[None]]] = {
+            "preparing": self._prepare,
+            "working": self._work,
+            "judging": self._judge,
+            "landing": self._land,
+        }
+        try:
+            while self.record.status == "running":
+                await phases[self.record.phase]()
+        except PauseRequested as pause:
+            await self._emit("goal.paused", why=str(pause))
+        except BudgetExceeded as error:
+            await self._emit_raw("budget.exceeded", {"scope": error.scope, "why": str(error)})
+            await self._stop("budget", str(error))
+        except LogError:
+            raise
+        except (ModelError, MuseError) as error:
+            await self._stop("error", str(error))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            logger.exception("goal %s ended in an unexpected error", self.goal)
+            await self._stop(
+                "error", f"Unexpected {type(error).__name__}: {error}. The log holds all up to here."
+            )
+        return self.record
+
+    async def _prepare(self) -> None:
+        record = self.record
+        worktree = await self._worktree(record)
+        results = await self._verify(self._place(worktree), "baseline")
+        missing = next((r for r in results if r.exit in NOT_FOUND_EXITS), None)
+        head = await self._t.git.tree_of(record.base)
+        if missing is not None:
+            await self._stop("blocked", f"The verify command cannot run: {_last_line(missing.output)}")
+            return
+        passed = all(r.ok for r in results)
+        await self._judged("baseline", head, record.base, results, passed, "")
+        if passed:
+            await self._stop(
+                "blocked",
+                f"The verify command is already green at {record.base[:10]}: nothing to do. "
+                "Give a --verify that fails as long as the goal is not met.",
+            )
+
+    async def _work(self) -> None:
+        record = self.record
+        worktree = await self._worktree(record)
+        await self._agent_state("running", f"goal {self.goal}")
+        try:
+            step = await self._t.loop.turn(self.task(worktree))
+        finally:
+            await self._agent_state("idle", "")
+        if step.gave_up:
+            await self._stop("stalled", step.text)
+            return
+        await self._emit("goal.claimed", text=step.text, cause=step.cause)
+
+    def task(self, worktree: int) -> Task:
+        """The agent's task in its worktree."""
+        record = self.record
+        return Task(record.agent, self._place(worktree), self.goal, self.goal, tuple(record.verify))
+
+    async def _judge(self) -> None:
+        record = self.record
+        worktree = await self._worktree(record)
+        tree = self._workspace.worktrees[worktree]
+        inside = await Git.at_worktree(Path(tree.path))
+        title = record.text.strip().splitlines()[0][:72]
+        commit = await commit_all(
+            inside, f"{title}\n\nMusecode-Session: {self._t.session}\nMusecode-Goal: {self.goal}"
+        )
+        if await self._t.git.tree_of(commit) == await self._t.git.tree_of(record.base):
+            await self._nothing_changed(record, commit)
+            return
+        if record.branch is None:
+            await self._stop(
+                "blocked",
+                f"HEAD is detached, so there is no branch to land on. The work is on branch {tree.branch}: "
+                "check out a branch and merge it.",
+            )
+            return
+        ref = f"refs/heads/{record.branch}"
+        target = await self._t.git.resolve(ref)
+        merge = await self._emit_raw(
+            "merge.enqueued",
+            {"goal": self.goal, "commit": commit, "tree": await self._t.git.tree_of(commit), "ref": ref},
+        )
+        check = await check_merge(self._t.git, target, commit)
+        await self._emit_raw(
+            "merge.checked",
+            {
+                "merge": merge,
+                "target": target,
+                "tree": check.tree,
+                "commit": check.commit,
+                "conflicts": check.conflicts,
+            },
+        )
+        if check.commit is None or check.tree is None:
+            why = f"The work conflicts with {record.branch} in {', '.join(check.conflicts)}."
+            await self._bounce(merge, why, tree.branch)
+            await self._stop("blocked", f"{why} It is kept on branch {tree.branch}: merge it by hand.")
+            return
+        await self._judge_commit(record, check.commit, check.tree)
+
+    async def _nothing_changed(self, record: GoalRecord, commit: str) -> None:
+        results = await self._verify(await self._clean_place(commit), "judge")
+        if all(result.ok for result in results):
+            await self._stop(
+                "blocked", "The verify command passes without any change now: it is not a steady check."
+            )
+            return
+        await self._judged(
+            "landing", await self._t.git.tree_of(commit), commit, results, False, self._report(results)
+        )
+        await self._stall_if_silent()
+
+    async def _judge_commit(self, record: GoalRecord, commit: str, tree: str) -> None:
+        results = await self._verify(await self._clean_place(commit), "judge")
+        passed = all(result.ok for result in results)
+        await self._judged("landing", tree, commit, results, passed, "" if passed else self._report(results))
+        if not passed:
+            await self._stall_if_silent()
+
+    async def _stall_if_silent(self) -> None:
+        if self.record.silent >= MAX_SILENT_TURNS:
+            await self._stop(
+                "stalled", f"{MAX_SILENT_TURNS} turns without a tool call, and the check still fails."
+            )
+
+    async def _land(self) -> None:
+        record = self.record
+        assert record.branch is not None
+        seq = self._workspace.last_merge(self.goal)
+        assert seq is not None
+        merge = self._workspace.merges[seq]
+        worktree = self._workspace.of_goal(self.goal)
+        branch = "" if worktree is None else self._workspace.worktrees[worktree].branch
+        if merge.state not in {"landing", "landed"} and not await self._may_land(record, merge, seq, branch):
+            return
+        if merge.state != "landed" and not await self._move(record, merge, seq, branch):
+            return
+        assert merge.new is not None
+        await self._emit("goal.met", tree=record.tree, commit=record.commit, checks=self._last_checks())
+        await self._clean_up(merge.new)
+
+    async def _may_land(self, record: GoalRecord, merge: MergeRecord, seq: int, branch: str) -> bool:
+        assert record.branch is not None and merge.target is not None and merge.merged_commit is not None
+        in_the_way = await overlap(self._t.git, merge.target, merge.merged_commit)
+        if in_the_way:
+            why = f"Verified, but your checkout has changes of its own in {', '.join(in_the_way)}."
+            await self._bounce(seq, why, branch)
+            await self._stop(
+                "blocked",
+                f"{why} Nothing was touched; the work is on branch {branch}. Commit or stash, then resume.",
+            )
+            return False
+        rule = land_rule(record.branch)
+        verdict = self._t.executor.policy.landing(rule, set(self._t.approvals.state.rules))
+        granted, why = verdict.decision == "allow", verdict.rule
+        if verdict.decision == "ask":
+            shown = {
+                "branch": record.branch,
+                "from": merge.target,
+                "to": merge.merged_commit,
+                "files": await self._t.git.diff_paths(merge.target, merge.merged_commit),
+                "diff": await self._t.git.diff_text(merge.target, merge.merged_commit),
+                "checks": [f"{check['command']}: passed" for check in self._last_checks()],
+                "usd": round(record.used_usd, 6),
+            }
+            await self._agent_state("waiting", "for approval to land")
+            answer = await self._t.approvals.ask("land", rule, shown, agent=record.agent)
+            granted, why = answer.granted, answer.why or "the user's answer"
+        if not granted:
+            await self._bounce(seq, f"Landing was denied: {why}.", branch)
+            await self._stop(
+                "blocked",
+                f"Verified, but landing on {record.branch} was denied ({why}). The work is on branch {branch}.",
+            )
+        return granted
+
+    async def _move(self, record: GoalRecord, merge: MergeRecord, seq: int, branch: str) -> bool:
+        git = self._t.git
+        old, new = merge.target, merge.merged_commit
+        assert old is not None and new is not None
+        backup = f"refs/musecode/backup/{self._t.session}/{seq}"
+        if merge.state != "landing":
+            await self._emit_raw(
+                "merge.landing",
+                {
+                    "merge": seq,
+                    "ref": merge.ref,
+                    "old": old,
+                    "new": new,
+                    "backup": backup,
+                    "files": await git.diff_paths(old, new),
+                },
+            )
+        try:
+            await land(git, merge.ref, old, new, backup)
+        except RefMoved:
+            await self._bounce(seq, f"{record.branch} has moved meanwhile.", branch)
+            moves = sum(
+                m.goal == self.goal and m.why.endswith("moved meanwhile.")
+                for m in self._workspace.merges.values()
+            )
+            if moves >= MAX_MOVES:
+                await self._stop(
+                    "blocked",
+                    f"{record.branch} moved {moves} times while landing. The work is on branch {branch}.",
+                )
+            return False
+        try:
+            checkout = await update_checkout(git, merge.ref, old, new)
+        except CheckoutBlocked as error:
+            # The user changed one of these files in the moment between the check and the move: take the move back.
+            if await undo_land(git, merge.ref, old, new):
+                await self._bounce(seq, f"Your checkout changed meanwhile: {error}", branch)
+                await self._stop("blocked", f"{error} Nothing was landed; the work is on branch {branch}.")
+                return False
+            checkout = f"your files were left as they are: {error}"
+        except GitError as error:
+            checkout = f"your files were left as they are: {error}"
+        await self._emit_raw(
+            "merge.landed",
+            {"merge": seq, "ref": merge.ref, "old": old, "new": new, "backup": backup, "checkout": checkout},
+        )
+        return True
+
+    async def _clean_up(self, contained_in: str) -> None:
+        try:
+            await discard_detached(self._t.git, self._check_path)
+        except GitError as error:
+            logger.warning("verification tree %s is kept: %s", self._check_path, error)
+        for seq, tree in list(self._workspace.worktrees.items()):
+            if tree.goal != self.goal:
+                continue
+            await self._emit_raw("worktree.removing", {"worktree": seq})
+            try:
+                await remove_worktree(self._t.git, Path(tree.path), contained_in)
+                await remove_branch(self._t.git, tree.branch, contained_in)
+            except GitError as error:
+                logger.warning("worktree %s is kept: %s", tree.path, error)
+                continue
+            await self._emit_raw("worktree.removed", {"worktree": seq, "contained_in": contained_in})
+
+    async def _worktree(self, record: GoalRecord) -> int:
+        seq = self._workspace.of_goal(self.goal)
+        if seq is None:
+            path = self._t.worktrees / f"{self._t.session}-{self.goal}"
+            branch = f"musecode/{self._t.session}/{self.goal}"
+            seq = await self._emit_raw(
+                "worktree.creating",
+                {"goal": self.goal, "path": str(path), "branch": branch, "base": record.base},
+            )
+        tree = self._workspace.worktrees[seq]
+        if not tree.created or not Path(tree.path).is_dir():
+            await create_worktree(self._t.git, Path(tree.path), tree.branch, tree.base)
+            await self._emit_raw("worktree.created", {"worktree": seq, "path": tree.path})
+        return seq
+
+    def _place(self, worktree: int) -> Place:
+        root = Path(self._workspace.worktrees[worktree].path)
+
+        async def list_files() -> list[str]:
+            return await (await Git.at_worktree(root)).list_files()
+
+        return Place(root, worktree, list_files)
+
+    async def _clean_place(self, commit: str) -> Place:
+        # What is judged holds nothing but the tree itself: no ignored or left-over file can make a check pass.
+        path = self._check_path
+        await checkout_detached(self._t.git, path, commit)
+
+        async def list_files() -> list[str]:
+            return await (await Git.at_worktree(path)).list_files()
+
+        return Place(path, None, list_files)
+
+    async def _verify(self, place: Place, purpose: str) -> list[CallResult]:
+        record = self.record
+        results = []
+        for command in record.verify:
+            results.append(
+                await self._t.executor.run_one(
+                    FormedCall("run", {"command": command}, "harness", purpose=purpose),
+                    agent=HARNESS,
+                    turn=0,
+                    place=place,
+                    typed=frozenset(record.verify),
+                    cause=self.goal,
+                )
+            )
+        return results
+
+    def _report(self, results: list[CallResult]) -> str:
+        parts = [
+            f"`{command}` does not pass on a clean checkout of your work:\n{_shorten(result.output)}"
+            for command, result in zip(self.record.verify, results, strict=True)
+            if not result.ok
+        ]
+        return "\n\n".join(parts) + "\n\nThe goal is not met yet. Go on."
+
+    async def _judged(
+        self, where: str, tree: str, commit: str, results: list[CallResult], passed: bool, report: str
+    ) -> None:
+        checks = [
+            Check(command=command, call=r.call, passed=r.ok, exit=r.exit, seconds=r.seconds).model_dump()
+            for command, r in zip(self.record.verify, results, strict=True)
+        ]
+        await self._emit(
+            "goal.judged", tree=tree, commit=commit, where=where, passed=passed, checks=checks, report=report
+        )
+
+    def _last_checks(self) -> list[dict[str, object]]:
+        for event in reversed(list(self._t.log.events(since=self.goal))):
+            if event.kind == "goal.judged" and event.data["goal"] == self.goal:
+                return list(event.data["checks"])
+        return []
+
+    async def _bounce(self, merge: int, why: str, kept: str) -> None:
+        await self._emit_raw("merge.bounced", {"merge": merge, "why": why, "kept": kept})
+
+    async def _stop(self, state: str, why: str) -> None:
+        await self._emit("goal.stopped", state=state, why=why)
+
+    async def _agent_state(self, state: str, why: str) -> None:
+        await self._t.log.append("agent.state", {"state": state, "why": why}, agent=self.record.agent)
+
+    async def _emit(self, kind: str, *, cause: int | None = None, **data: object) -> int:
+        event = await self._t.log.append(
+            kind,
+            {"goal": self.goal, **data},
+            agent=self.record.agent,
+            cause=(self.goal,) if cause is None else (self.goal, cause),
+        )
+        return event.seq
+
+    async def _emit_raw(self, kind: str, data: dict[str, object]) -> int:
+        event = await self._t.log.append(kind, data, agent=HARNESS, cause=(self.goal,))
+        return event.seq
+
+
+def check_limits(record: GoalRecord, now: datetime) -> None:
+    """Raise BudgetExceeded if a limit of the goal other than money and tokens is used up (the gate holds those)."""
+    if record.limit_steps is not None and record.model_calls >= record.limit_steps:
+        raise BudgetExceeded(
+            f"{record.model_calls} of {record.limit_steps} model calls are used.", scope="steps"
+        )
+    if record.limit_calls is not None and record.tool_calls >= record.limit_calls:
+        raise BudgetExceeded(
+            f"{record.tool_calls} of {record.limit_calls} tool calls are used.", scope="calls"
+        )
+    if record.limit_hours is not None:
+        hours = (now - datetime.fromisoformat(record.started)).total_seconds() / 3600
+        if hours >= record.limit_hours:
+            raise BudgetExceeded(f"{hours:.2f} of {record.limit_hours:g} hours are over.", scope="hours")
+
+
+def _shorten(text: str) -> str:
+    if len(text) <= REPORT_CHARS:
+        return text
+    return f"{text[: REPORT_CHARS // 3]}\n[...]\n{text[-2 * REPORT_CHARS // 3 :]}"
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("[exit")]
+    return lines[-1] if lines else "it was not found"
