@@ -1,0 +1,121 @@
+// The messages between a view and its Python side; the other half is musecode_jupyter/jupyter/views/live.py.
+//
+// Timeline, kernel -> view
+//   {type: "events", since, upto, events, header}   events with since < seq <= upto, oldest first, at most one message
+//                                                   every 100 ms; a view whose last seq is below `since` has a gap
+//   {type: "detail", seq, event, diff?}             answer to "detail"; event is null if there is no such event
+// Timeline, view -> kernel
+//   {type: "since", seq}                            at render and on a gap: send everything after seq again
+//   {type: "detail", seq}
+//   {type: "stop"}
+// Approvals, kernel -> view
+//   {type: "approvals", pending}                    the whole small list, at each change
+// Approvals, view -> kernel
+//   {type: "approvals"}                             at render: send the list
+//   {type: "answer", approval, digest, decision, why}
+//
+// Messages of the kernel reach every view of a model; a view drops what it already has. The synced trait `snapshot`
+// ({events, header} or {pending}) is what a view shows until the kernel has spoken, or for ever if there is none.
+
+/** One event as the views see it; made by `summarise` in musecode_jupyter/jupyter/views/summary.py. */
+export interface EventSummary {
+  readonly seq: number;
+  /** ISO 8601, UTC; for display and for the axis, never for order. */
+  readonly ts: string;
+  readonly agent: string;
+  readonly turn: number;
+  readonly kind: string;
+  readonly cause: readonly number[];
+  readonly text: string;
+  /** seq of the event that opened what this one belongs to. */
+  readonly ref: number | null;
+  /** false: something failed; true: something succeeded; null: neither. */
+  readonly ok: boolean | null;
+  readonly data: Readonly<Record<string, unknown>>;
+}
+
+export interface Header {
+  readonly events: number;
+  readonly agents: number;
+  readonly running: number;
+  readonly pending: number;
+  readonly model_calls: number;
+  readonly tool_runs: number;
+  readonly errors: number;
+  readonly input_tokens: number;
+  readonly cached_tokens: number;
+  readonly output_tokens: number;
+  readonly usd: number;
+  /** true: part of `usd` is an estimate. */
+  readonly estimated: boolean;
+  readonly goal: { readonly seq: number; readonly text: string; readonly state: string; readonly why: string } | null;
+}
+
+export interface TimelineSnapshot {
+  readonly events?: readonly EventSummary[];
+  readonly header?: Header;
+}
+
+export interface EventsMessage {
+  readonly type: "events";
+  readonly since: number;
+  readonly upto: number;
+  readonly events: readonly EventSummary[];
+  readonly header: Header;
+}
+
+export interface DetailMessage {
+  readonly type: "detail";
+  readonly seq: number;
+  readonly event: Readonly<Record<string, unknown>> | null;
+  readonly diff?: string;
+}
+
+export type TimelineMessage = EventsMessage | DetailMessage;
+
+export type ApprovalState = "pending" | "granted" | "denied" | "expired";
+
+export interface Approval {
+  readonly approval: number;
+  readonly state: ApprovalState;
+  readonly agent: string;
+  readonly ts: string;
+  readonly action: string;
+  /** Exactly what will run or be written. */
+  readonly what: string;
+  readonly cwd: string;
+  readonly diff: string;
+  readonly digest: string;
+  readonly rule: string;
+  readonly why: string;
+  readonly by: string;
+  readonly scope: string;
+  /** Money spent so far, or null where nobody knows. */
+  readonly usd: number | null;
+  /** Everything else that was shown and is covered by the digest. */
+  readonly more: Readonly<Record<string, unknown>>;
+}
+
+export interface ApprovalsSnapshot {
+  readonly pending?: readonly Approval[];
+}
+
+export interface ApprovalsMessage {
+  readonly type: "approvals";
+  readonly pending: readonly Approval[];
+}
+
+export type Decision = "approve" | "approve_session" | "deny";
+
+/** The part of anywidget's model that the views use. */
+export interface Model {
+  get(name: string): unknown;
+  on(name: string, callback: (...args: never[]) => void): void;
+  off(name: string, callback: (...args: never[]) => void): void;
+  send(content: unknown): void;
+}
+
+export interface RenderContext {
+  readonly model: Model;
+  readonly el: HTMLElement;
+}

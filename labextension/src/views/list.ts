@@ -1,0 +1,214 @@
+// The event list: filtered positions of all events, of which only the rows in sight exist in the document.
+import type { EventSummary } from "../protocol";
+import { h, uniqueId } from "./dom";
+import { clock, shapeSvg } from "./format";
+import { groupOf, type Group, type TimelineModel } from "./lanes";
+
+const ROW = 20;
+const OVERSCAN = 8;
+/** No more rows than this ever exist at once, whatever the height of the list. */
+const WINDOW = 500;
+
+export interface Filter {
+  readonly terms: readonly string[];
+  /** Empty: all. */
+  readonly groups: ReadonlySet<Group | "error">;
+}
+
+export function matches(event: EventSummary, filter: Filter): boolean {
+  if (filter.groups.size) {
+    const failed = event.ok === false && filter.groups.has("error");
+    if (!failed && !filter.groups.has(groupOf(event.kind))) return false;
+  }
+  if (!filter.terms.length) return true;
+  const hay = `#${event.seq} ${event.agent} ${event.kind} ${event.text}`.toLowerCase();
+  return filter.terms.every((term) => hay.includes(term));
+}
+
+export interface ListHost {
+  select(seq: number): void;
+  /** The user scrolled away from the tail. */
+  left(): void;
+  open(): void;
+}
+
+export class EventList {
+  readonly element: HTMLElement;
+  follow = true;
+  selected = 0;
+  private readonly rowsHolder: HTMLElement;
+  private readonly id = uniqueId("muse-list");
+  private filter: Filter = { terms: [], groups: new Set() };
+  /** Positions in `model.events` that pass the filter; unused while nothing is filtered. */
+  private shown: number[] = [];
+  private seen = 0;
+  private drawn = "";
+  private ownScroll = -1;
+
+  constructor(
+    private model: TimelineModel,
+    private readonly host: ListHost,
+    private readonly redraw: () => void,
+  ) {
+    this.rowsHolder = h("div", { class: "muse-rows" });
+    this.element = h(
+      "div",
+      { class: "muse-list", tabindex: 0, role: "listbox", "aria-label": "Events", id: this.id },
+      this.rowsHolder,
+    );
+    this.element.addEventListener("scroll", () => this.scrolled());
+    this.element.addEventListener("click", (e) => {
+      const row = (e.target as HTMLElement).closest<HTMLElement>("[data-seq]");
+      if (row) this.host.select(Number(row.dataset["seq"]));
+    });
+    this.element.addEventListener("keydown", (e) => this.key(e));
+  }
+
+  get count(): number {
+    return this.filtered ? this.shown.length : this.model.events.length;
+  }
+
+  setModel(model: TimelineModel): void {
+    this.model = model;
+    this.refilter();
+  }
+
+  setFilter(filter: Filter): void {
+    this.filter = filter;
+    this.refilter();
+    if (this.selected) this.reveal(this.selected);
+  }
+
+  /** Bring the row of this event into sight, if the filter lets it through. */
+  reveal(seq: number): void {
+    const at = this.position(seq);
+    if (at < 0) return;
+    const top = at * ROW;
+    const { scrollTop, clientHeight } = this.element;
+    if (top < scrollTop) this.scrollTo(top);
+    else if (top + ROW > scrollTop + clientHeight) this.scrollTo(top + ROW - clientHeight);
+    this.redraw();
+  }
+
+  draw(): void {
+    this.extend();
+    const total = this.count;
+    const height = total * ROW;
+    this.rowsHolder.style.height = `${height}px`;
+    const view = this.element.clientHeight;
+    if (this.follow) this.scrollTo(Math.max(0, height - view));
+    const top = this.element.scrollTop;
+    const first = Math.max(0, Math.floor(top / ROW) - OVERSCAN);
+    const last = Math.min(total, first + Math.min(WINDOW, Math.ceil(view / ROW) + 2 * OVERSCAN));
+    const key = `${first}:${last}:${total}:${this.selected}:${this.seen}`;
+    if (key === this.drawn) return;
+    this.drawn = key;
+    const rows: HTMLElement[] = [];
+    for (let i = first; i < last; i++) rows.push(this.row(i, total));
+    this.rowsHolder.replaceChildren(...rows);
+    const active = this.selected ? this.position(this.selected) : -1;
+    if (active >= first && active < last) this.element.setAttribute("aria-activedescendant", `${this.id}-${this.selected}`);
+    else this.element.removeAttribute("aria-activedescendant");
+  }
+
+  private get filtered(): boolean {
+    return this.filter.terms.length > 0 || this.filter.groups.size > 0;
+  }
+
+  private refilter(): void {
+    this.shown = [];
+    this.seen = 0;
+    this.drawn = "";
+    this.redraw();
+  }
+
+  private extend(): void {
+    const { events } = this.model;
+    if (this.filtered) {
+      for (; this.seen < events.length; this.seen++) {
+        if (matches(events[this.seen]!, this.filter)) this.shown.push(this.seen);
+      }
+    }
+    this.seen = events.length;
+  }
+
+  private at(i: number): number {
+    return this.filtered ? this.shown[i]! : i;
+  }
+
+  private position(seq: number): number {
+    const index = this.model.indexOf(seq);
+    if (index < 0 || !this.filtered) return index;
+    let low = 0;
+    let high = this.shown.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.shown[middle]! < index) low = middle + 1;
+      else high = middle;
+    }
+    return this.shown[low] === index ? low : -1;
+  }
+
+  private row(i: number, total: number): HTMLElement {
+    const index = this.at(i);
+    const event = this.model.events[index]!;
+    const chosen = event.seq === this.selected;
+    const row = h("div", {
+      class: `muse-row${chosen ? " muse-chosen" : ""}${event.ok === false ? " muse-failed" : ""}`,
+      role: "option",
+      id: `${this.id}-${event.seq}`,
+      "aria-selected": chosen ? "true" : "false",
+      "aria-posinset": i + 1,
+      "aria-setsize": total,
+      "data-seq": event.seq,
+    });
+    row.style.top = `${i * ROW}px`;
+    row.append(
+      h("span", { class: "muse-seq" }, String(event.seq)),
+      h("span", { class: "muse-time" }, clock(this.model.times[index]!)),
+      h("span", { class: "muse-agent" }, event.agent || "harness"),
+      h("span", { class: "muse-kind" }, shapeSvg(event.ok === false ? "error" : groupOf(event.kind)), event.kind),
+      h("span", { class: "muse-text", title: event.text }, event.text),
+    );
+    return row;
+  }
+
+  private scrollTo(top: number): void {
+    if (Math.abs(this.element.scrollTop - top) < 1) return;
+    this.element.scrollTop = top;
+    this.ownScroll = this.element.scrollTop;
+  }
+
+  private scrolled(): void {
+    const own = Math.abs(this.element.scrollTop - this.ownScroll) < 1;
+    this.ownScroll = -1;
+    if (!own && this.follow) {
+      const left = this.count * ROW - this.element.clientHeight - this.element.scrollTop;
+      if (left > ROW) this.host.left();
+    }
+    this.redraw();
+  }
+
+  private key(e: KeyboardEvent): void {
+    const page = Math.max(1, Math.floor(this.element.clientHeight / ROW) - 1);
+    const at = this.selected ? this.position(this.selected) : -1;
+    let next: number;
+    if (e.key === "ArrowDown") next = at + 1;
+    else if (e.key === "ArrowUp") next = at < 0 ? this.count - 1 : at - 1;
+    else if (e.key === "PageDown") next = at + page;
+    else if (e.key === "PageUp") next = at - page;
+    else if (e.key === "Home") next = 0;
+    else if (e.key === "End") next = this.count - 1;
+    else if (e.key === "Enter") {
+      e.preventDefault();
+      e.stopPropagation();
+      this.host.open();
+      return;
+    } else return;
+    e.preventDefault();
+    e.stopPropagation();
+    if (!this.count) return;
+    next = Math.min(Math.max(next, 0), this.count - 1);
+    this.host.select(this.model.events[this.at(next)]!.seq);
+  }
+}

@@ -1,0 +1,263 @@
+"""`jupyter musecode`: headless runs, sessions, resume, verify, doctor."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from musecode_jupyter._version import __version__
+from musecode_jupyter.runtime.errors import ConfigurationError, MuseError, UsageProblem
+
+if TYPE_CHECKING:
+    from musecode_jupyter.log.events import Event
+    from musecode_jupyter.session import GoalHandle, GoalResult, Session, Settings
+
+MET, ERROR, USAGE, SHORT, BLOCKED = 0, 1, 2, 3, 4
+EXITS = {"met": MET, "error": ERROR, "blocked": BLOCKED}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0 met, 1 error, 2 usage, 3 stopped short, 4 blocked."""
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+    except (UsageProblem, ConfigurationError) as problem:
+        print(f"jupyter musecode: {problem}", file=sys.stderr)
+        return USAGE
+    except MuseError as problem:
+        print(f"jupyter musecode: {problem}", file=sys.stderr)
+        return ERROR
+    except BrokenPipeError:
+        # Whoever read our output is gone; nothing can be said any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ERROR
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="jupyter musecode", description=__doc__)
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    run = commands.add_parser("run", help="work on a goal until its verify commands pass")
+    run.add_argument("--goal", required=True, metavar="TEXT")
+    run.add_argument("--verify", action="append", required=True, metavar="CMD", help="repeatable")
+    run.add_argument("--repo", default=".", metavar="DIR")
+    run.add_argument("--budget", metavar="5usd")
+    run.add_argument("--tokens", type=int)
+    run.add_argument("--calls", type=int)
+    run.add_argument("--hours", type=float)
+    run.add_argument("--steps", type=int, default=200)
+    _common(run)
+    run.set_defaults(run=_run)
+
+    resume = commands.add_parser("resume", help="go on with a session, and with its goal if it was not met")
+    resume.add_argument("id", help="id of the session, a unique beginning of it, or its folder")
+    _common(resume)
+    resume.set_defaults(run=_resume)
+
+    sessions = commands.add_parser("sessions", help="list sessions, newest first")
+    sessions.add_argument("--json", action="store_true")
+    sessions.set_defaults(run=_sessions)
+
+    verify = commands.add_parser("verify", help="prove chain, fold and prompts of a session; repairs nothing")
+    verify.add_argument("id", help="id of the session, a unique beginning of it, or its folder")
+    verify.add_argument("--json", action="store_true")
+    verify.set_defaults(run=_verify)
+
+    doctor = commands.add_parser("doctor", help="what is there, what is missing, and how to get it")
+    doctor.add_argument("--json", action="store_true")
+    doctor.set_defaults(run=_doctor)
+    return parser
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", metavar="ID")
+    parser.add_argument("--approvals", metavar="MODE", help="ask, deny or allow-workspace; default: deny")
+    parser.add_argument("--json", action="store_true", help="events as JSON lines on standard output")
+
+
+def _settings(arguments: argparse.Namespace) -> Settings:
+    from musecode_jupyter.session import Settings
+
+    settings = Settings().over(os.environ)
+    chosen = {name: getattr(arguments, name, None) for name in ("model", "approvals")}
+    return replace(settings, **{name: value for name, value in chosen.items() if value})
+
+
+def _open(arguments: argparse.Namespace, workspace: Path | None, resume: str | None = None) -> Session:
+    from musecode_jupyter.runtime.effects import LiveEffects
+    from musecode_jupyter.session import open_session
+
+    return open_session(workspace, resume=resume, settings=_settings(arguments), effects=LiveEffects())
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from musecode_jupyter.session.core import GoalSpec
+
+    repo = Path(arguments.repo).expanduser()
+    if not repo.is_dir():
+        raise UsageProblem(f"There is no folder {repo}: name the repository with --repo DIR.")
+    spec = GoalSpec(
+        arguments.goal,
+        tuple(arguments.verify),
+        usd=None if arguments.budget is None else _usd(arguments.budget),
+        tokens=arguments.tokens,
+        calls=arguments.calls,
+        hours=arguments.hours,
+        steps=arguments.steps,
+    )
+    with _open(arguments, repo) as session:
+        follow(session, arguments.json)
+        return _finish(session.start_goal(spec), session, arguments.json)
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    from musecode_jupyter.session import Settings
+    from musecode_jupyter.session.store import find_session
+
+    home = Settings().over(os.environ).home_or_default()
+    folder = find_session(home, arguments.id)
+    with _open(arguments, Path.cwd(), str(folder)) as session:
+        follow(session, arguments.json)
+        unfinished = [number for number, goal in session.goals.goals.items() if goal.status != "met"]
+        if not unfinished:
+            _say(arguments.json, f"Session {session.id}: nothing is left to do.")
+            return MET
+        from musecode_jupyter.session import GoalHandle
+
+        handle = GoalHandle(session, unfinished[-1], session.goals.goals[unfinished[-1]].text)
+        handle.resume()
+        return _finish(handle, session, arguments.json)
+
+
+def _finish(handle: GoalHandle, session: Session, as_json: bool) -> int:
+    try:
+        result = handle.wait()
+    except KeyboardInterrupt:
+        print(f"Interrupted. `jupyter musecode resume {session.id}` goes on.", file=sys.stderr)
+        return SHORT
+    if not as_json:
+        print(_told(handle, result, session))
+    return EXITS.get(result.status, SHORT)
+
+
+def _told(handle: GoalHandle, result: GoalResult, session: Session) -> str:
+    lines = [f"{'Goal met' if result.met else f'Goal not met ({result.status})'}: {handle.text}"]
+    if result.why:
+        lines.append(f"  {result.why}")
+    if result.met:
+        lines += ["", handle.diff().rstrip(), ""]
+    lines.append(
+        f"{result.model_calls} model calls, {result.tokens} tokens, {result.usd:.4f} USD, {result.seconds:.1f} s"
+    )
+    lines.append(f"log: {session.folder}")
+    return "\n".join(lines)
+
+
+def follow(session: Session, as_json: bool) -> None:
+    """Print each event once it is durable: as JSON lines, or as a line of text on standard error."""
+    from musecode_jupyter.jupyter.views import summarise
+
+    def show(event: Event) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            if as_json:
+                print(json.dumps(_as_json(event)), flush=True)
+            else:
+                print(
+                    f"{event.seq:>5} {event.agent or '-':8} {event.kind:20} {summarise(event)['text']}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+
+    def subscribe() -> None:
+        for event in session.log.events():
+            if event.seq <= session.log.durable_seq:
+                show(event)
+        session.log.on_durable(show)
+
+    session.read(lambda _core: subscribe())
+
+
+def _as_json(event: Event) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "ts": event.ts,
+        "gen": event.gen,
+        "agent": event.agent,
+        "turn": event.turn,
+        "cause": list(event.cause),
+        "kind": event.kind,
+        "label": event.label,
+        "data": dict(event.data),
+    }
+
+
+def _sessions(arguments: argparse.Namespace) -> int:
+    from musecode_jupyter.session import Settings
+    from musecode_jupyter.session.store import list_sessions
+
+    home = Settings().over(os.environ).home_or_default()
+    entries = list_sessions(home)
+    if arguments.json:
+        rows = [
+            {"id": e.id, "workspace": e.workspace, "state": e.state, "events": e.events, "started": e.started}
+            for e in entries
+        ]
+        print(json.dumps(rows, indent=1))
+    elif not entries:
+        print(f"No sessions yet in {home}.")
+    else:
+        for entry in entries:
+            print(f"{entry.id}  {entry.state:7}  {entry.events:>7} events  {entry.workspace}")
+    return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from musecode_jupyter.session import Settings
+    from musecode_jupyter.session.replay import prove
+    from musecode_jupyter.session.store import find_session
+
+    folder = find_session(Settings().over(os.environ).home_or_default(), arguments.id)
+    proof = prove(folder)
+    if arguments.json:
+        print(json.dumps({"session": folder.name, "ok": proof.ok, **asdict(proof)}))
+    elif proof.ok:
+        print(
+            f"{folder.name}: {proof.events} events, the chain is whole; {proof.digests} state digests equal the fold; "
+            f"{proof.prompts} prompts rebuilt byte for byte."
+        )
+    else:
+        print(f"{folder.name}: NOT verified: {proof.problem}", file=sys.stderr)
+    return 0 if proof.ok else 1
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from musecode_jupyter.session import Settings
+    from musecode_jupyter.session.doctor import examine, report
+
+    findings = examine(Settings().over(os.environ))
+    print(json.dumps([asdict(f) for f in findings], indent=1) if arguments.json else report(findings))
+    return 0 if all(finding.ok or not finding.needed for finding in findings) else 1
+
+
+def _usd(text: str) -> float:
+    from musecode_jupyter.session.settings import parse_usd
+
+    return parse_usd(text)
+
+
+def _say(as_json: bool, text: str) -> None:
+    if not as_json:
+        print(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,292 @@
+"""The session of one kernel: opened by the first magic, shown in live views, offered for resume after a crash."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import difflib
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from musecode_jupyter.jupyter.views import pending_card, summarise
+from musecode_jupyter.log.events import Event
+from musecode_jupyter.runtime.effects import LiveEffects
+from musecode_jupyter.runtime.errors import MuseError
+from musecode_jupyter.runtime.loop import RuntimeThread
+from musecode_jupyter.session import Session, Settings, open_session
+from musecode_jupyter.session.store import SessionEntry, list_sessions
+
+if TYPE_CHECKING:
+    from musecode_jupyter.jupyter.views import ApprovalsView, TimelineView
+
+logger = logging.getLogger(__name__)
+
+FILE_CHANGE = "file.changed"
+ENDINGS = {"approval.granted": "granted", "approval.denied": "denied", "approval.expired": "expired"}
+
+
+class Host:
+    """Holds the runtime thread, the session and its views for one shell. Owner of all of them."""
+
+    def __init__(self, settings: Settings, interactive: bool) -> None:
+        self._settings = settings
+        self.interactive = interactive
+        self._pid = os.getpid()
+        self._runtime: RuntimeThread | None = None
+        self._session: Session | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+        self._timelines: list[TimelineView] = []
+        self._approvals: list[ApprovalsView] = []
+        self._cards: dict[int, dict[str, Any]] = {}
+        self._on_end: list[tuple[int, Callable[[], None]]] = []
+        self._offered = False
+
+    @property
+    def open(self) -> Session | None:
+        """The session, if one is open."""
+        return self._session
+
+    def settings(self) -> Settings:
+        """The settings that the next session will have."""
+        return self._settings.over(os.environ)
+
+    def home(self) -> Path:
+        """Where sessions live."""
+        return self.settings().home_or_default()
+
+    def workspace(self) -> Path:
+        """The repository or folder that the kernel is in now."""
+        return Path.cwd().resolve()
+
+    def unfinished(self) -> SessionEntry | None:
+        """The newest session of this workspace that ended without closing, unless it is the one that is open."""
+        for entry in list_sessions(self.home(), self.workspace()):
+            if self._session is None or entry.id != self._session.id:
+                return entry if entry.state == "open" else None
+        return None
+
+    def offer(self) -> str:
+        """The line that offers a resume, once; empty if there is nothing to offer."""
+        if self._offered:
+            return ""
+        self._offered = True
+        entry = self.unfinished()
+        if entry is None:
+            return ""
+        return (
+            f"Session {entry.id} of this workspace ended without closing ({entry.events} events). "
+            "`%muse resume` goes on with it; anything else starts a new one."
+        )
+
+    def session(self) -> Session:
+        """The open session; opens a new one if there is none."""
+        if self._session is None:
+            self._adopt(
+                open_session(
+                    self.workspace(),
+                    settings=self._settings,
+                    interactive=self.interactive,
+                    runtime=self._thread(),
+                    effects=LiveEffects(),
+                )
+            )
+        assert self._session is not None
+        return self._session
+
+    def resume(self, name: str | None) -> Session:
+        """Close the open session and go on with an earlier one: `name`, or the newest that ended without closing."""
+        self._offered = True
+        if name is None:
+            entry = self.unfinished()
+            name = "last" if entry is None else entry.id
+        if self._session is not None:
+            if name in {"last", self._session.id}:
+                return self._session
+            self.close("another session was resumed")
+        self._adopt(
+            open_session(
+                self.workspace(),
+                resume=name,
+                settings=self._settings,
+                interactive=self.interactive,
+                runtime=self._thread(),
+                effects=LiveEffects(),
+            )
+        )
+        assert self._session is not None
+        return self._session
+
+    def close(self, reason: str = "closed by the user") -> None:
+        """Close the session and its views; the runtime thread goes on for the next one."""
+        if os.getpid() != self._pid:
+            return
+        atexit.unregister(self._at_exit)
+        if self._session is None:
+            return
+        session, self._session = self._session, None
+        if self._unsubscribe is not None:
+            session.post(self._unsubscribe)
+        try:
+            session.close(reason)
+        finally:
+            for view in [*self._timelines, *self._approvals]:
+                with contextlib.suppress(Exception):
+                    view.close()
+            self._timelines, self._approvals, self._cards, self._on_end = [], [], {}, []
+
+    def shutdown(self) -> None:
+        """Close the session and end the runtime thread."""
+        self.close()
+        if self._runtime is not None and os.getpid() == self._pid:
+            self._runtime.stop()
+            self._runtime = None
+
+    def timeline(self) -> TimelineView:
+        """A new live timeline of the session."""
+        from musecode_jupyter.jupyter.views import TimelineView
+
+        session = self.session()
+        loop = self._thread().loop
+        view = TimelineView(
+            _Source(session),
+            lambda _action: self._stop_from_view(session),
+            post=loop.call_soon_threadsafe,
+            call_later=loop.call_later,
+            initial=[summarise(event) for event in session.events()],
+        )
+        session.post(lambda: self._timelines.append(view))
+        return view
+
+    def approvals_view(self) -> ApprovalsView:
+        """A new live view of the questions that wait for the user."""
+        from musecode_jupyter.jupyter.views import ApprovalsView
+
+        session = self.session()
+        view = ApprovalsView(
+            lambda action: self._answer_from_view(session, action),
+            post=self._thread().loop.call_soon_threadsafe,
+            pending=session.read(lambda _core: list(self._cards.values())),
+        )
+        session.post(lambda: self._approvals.append(view))
+        return view
+
+    def when_goal_ends(self, goal: int, action: Callable[[], None]) -> None:
+        """Run `action` on the runtime thread when `goal` is met, stopped or paused."""
+        self.session().post(lambda: self._on_end.append((goal, action)))
+
+    def _thread(self) -> RuntimeThread:
+        if self._runtime is None:
+            self._runtime = RuntimeThread.start()
+        return self._runtime
+
+    def _adopt(self, session: Session) -> None:
+        self._session = session
+
+        def subscribe() -> None:
+            for event in session.log.events():
+                self._card(session, event)
+            self._unsubscribe = session.log.on_durable(lambda event: self._feed(session, event))
+
+        session.post(subscribe)
+        atexit.register(self._at_exit)
+
+    def _feed(self, session: Session, event: Event) -> None:
+        summary = summarise(event)
+        for timeline in self._timelines:
+            timeline.feed([summary])
+        if self._card(session, event):
+            for approvals in self._approvals:
+                approvals.update(list(self._cards.values()))
+        if event.kind in {"goal.met", "goal.stopped", "goal.paused"}:
+            ended = [action for goal, action in self._on_end if goal == event.data["goal"]]
+            self._on_end = [pair for pair in self._on_end if pair[0] != event.data["goal"]]
+            for action in ended:
+                action()
+
+    def _card(self, session: Session, event: Event) -> bool:
+        if event.kind == "approval.requested":
+            self._cards[event.seq] = pending_card(
+                event.seq, event.data, agent=event.agent, ts=event.ts, usd=session.core.ledger.total.usd
+            )
+            return True
+        if event.kind in ENDINGS and event.data["approval"] in self._cards:
+            card = self._cards[event.data["approval"]]
+            card.update(
+                state=ENDINGS[event.kind],
+                **{k: event.data[k] for k in ("by", "scope", "why") if k in event.data},
+            )
+            # Answered questions make room: the log has them.
+            for seq in [seq for seq, old in self._cards.items() if old["state"] != "pending"][:-3]:
+                del self._cards[seq]
+            return True
+        return False
+
+    def _answer_from_view(self, session: Session, action: dict[str, Any]) -> None:
+        async def answer() -> None:
+            try:
+                await session.core.approvals.answer(
+                    action["approval"],
+                    action["decision"],
+                    by="widget",
+                    why=action.get("why") or "",
+                    digest=action.get("digest"),
+                )
+            except MuseError as problem:
+                logger.warning("an answer from the widget was not taken: %s", problem)
+
+        self._thread().submit(answer())
+
+    def _stop_from_view(self, session: Session) -> None:
+        active = session.core.goals.active
+        if active is not None and not session.core.goals.goals[active].final:
+            self._thread().submit(session.core.stop(active, "stopped from the timeline"))
+
+    def _at_exit(self) -> None:
+        # A goal that still runs is left open, so that the next kernel offers to go on with it.
+        session = self._session
+        if session is None or os.getpid() != self._pid:
+            return
+        with contextlib.suppress(Exception):
+            if not session.read(lambda core: core.busy):
+                self.close("the kernel ended")
+
+
+class _Source:
+    """What a timeline asks for, answered from the log."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def summaries(self, since: int) -> Sequence[dict[str, Any]]:
+        log = self._session.log
+        return [summarise(event) for event in log.events(since) if event.seq <= log.durable_seq]
+
+    def detail(self, seq: int) -> dict[str, Any]:
+        log = self._session.log
+        if not 1 <= seq <= log.last_seq:
+            raise KeyError(seq)
+        event = log.get(seq)
+        detail: dict[str, Any] = {"event": event_as_json(event)}
+        if event.kind == FILE_CHANGE:
+            detail["diff"] = change_diff(self._session, event)
+        return detail
+
+
+def event_as_json(event: Event) -> dict[str, Any]:
+    """All of an event as JSON values."""
+    return {**asdict(event), "cause": list(event.cause), "data": dict(event.data)}
+
+
+def change_diff(session: Session, event: Event) -> str:
+    """Unified diff of a file.changed event."""
+    sides = []
+    for name in ("before", "after"):
+        digest = event.data[name]
+        data = b"" if digest is None else session.log.blob(digest)
+        sides.append(data.decode("utf-8", "replace").splitlines(keepends=True))
+    path = event.data["path"]
+    return "".join(difflib.unified_diff(sides[0], sides[1], f"a/{path}", f"b/{path}"))

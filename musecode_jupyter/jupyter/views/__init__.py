@@ -1,0 +1,65 @@
+"""What the user sees of a session: live views (anywidget), and the same content as static HTML and text.
+
+Nothing here knows the session: views are made from plain data and callables. The views' JavaScript is built
+from `labextension/` into `musecode_jupyter/static/`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from musecode_jupyter.jupyter.views.approvals import ApprovalsView, pending_card
+    from musecode_jupyter.jupyter.views.live import restore_subshell_choice
+    from musecode_jupyter.jupyter.views.static_html import (
+        approvals_html,
+        approvals_table,
+        approvals_text,
+        timeline_html,
+        timeline_table,
+        timeline_text,
+    )
+    from musecode_jupyter.jupyter.views.summary import summarise
+    from musecode_jupyter.jupyter.views.timeline import EventSource, TimelineView
+    from musecode_jupyter.jupyter.views.totals import Totals
+
+__all__ = [
+    "ApprovalsView",
+    "EventSource",
+    "TimelineView",
+    "Totals",
+    "approvals_html",
+    "approvals_table",
+    "approvals_text",
+    "pending_card",
+    "restore_subshell_choice",
+    "summarise",
+    "timeline_html",
+    "timeline_table",
+    "timeline_text",
+]
+
+_HOME = {
+    "ApprovalsView": "approvals",
+    "EventSource": "timeline",
+    "TimelineView": "timeline",
+    "Totals": "totals",
+    "approvals_html": "static_html",
+    "approvals_table": "static_html",
+    "approvals_text": "static_html",
+    "pending_card": "approvals",
+    "restore_subshell_choice": "live",
+    "summarise": "summary",
+    "timeline_html": "static_html",
+    "timeline_table": "static_html",
+    "timeline_text": "static_html",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # anywidget and ipywidgets are heavy: the static forms and the summaries must not import them.
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

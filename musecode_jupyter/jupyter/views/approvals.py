@@ -1,0 +1,148 @@
+"""The approvals view: the questions that wait for the user, and the answers from the buttons."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from musecode_jupyter.jupyter.views.live import LiveView, Post
+from musecode_jupyter.jupyter.views.static_html import approvals_html, approvals_text
+
+DECISIONS = ("approve", "approve_session", "deny")
+State = Literal["pending", "granted", "denied", "expired"]
+
+# The view has places of their own for these; whatever else was shown goes to `more`.
+_PLACED = ("cwd", "diff", "usd")
+
+
+def pending_card(
+    seq: int,
+    data: Mapping[str, Any],
+    *,
+    agent: str = "",
+    ts: str = "",
+    state: State = "pending",
+    by: str = "",
+    scope: str = "",
+    why: str = "",
+    usd: float | None = None,
+) -> dict[str, Any]:
+    """One question as the view shows it, from the data of its `approval.requested` event.
+
+    Everything in `data["shown"]` appears somewhere on the card, because the digest that the user answers to
+    covers it. `usd` is the money spent so far; a value in `shown` goes before it.
+    """
+    shown = dict(data["shown"])
+    tool, command, path = shown.get("tool"), shown.get("command"), shown.get("path")
+    placed = set(_PLACED)
+    diff = str(shown.get("diff", ""))
+    if isinstance(command, str):
+        what = command
+        placed |= {"command", "tool"}
+    elif isinstance(path, str) and isinstance(shown.get("old"), str) and isinstance(shown.get("new"), str):
+        what = f"{tool or data['action']} {path}"
+        diff = diff or _replacement(path, shown["old"], shown["new"])
+        placed |= {"path", "old", "new", "tool"}
+    elif "branch" in shown and "to" in shown:
+        what = f"move branch {shown['branch']}\nfrom {shown.get('from')}\nto   {shown['to']}"
+        placed |= {"branch", "from", "to"}
+    else:
+        what = ""
+    return {
+        "approval": seq,
+        "state": state,
+        "agent": agent,
+        "ts": ts,
+        "action": str(data["action"]),
+        "what": what,
+        "cwd": str(shown.get("cwd", "")),
+        "diff": diff,
+        "digest": str(data["digest"]),
+        "rule": str(data.get("rule", "")),
+        "why": why,
+        "by": by,
+        "scope": scope,
+        "usd": shown.get("usd", usd),
+        "more": {name: value for name, value in shown.items() if name not in placed},
+    }
+
+
+class ApprovalsView(LiveView):
+    """The live approvals.
+
+    Parameters
+    ----------
+    on_action
+        Called on the runtime thread with `{"type": "answer", "approval": seq, "digest": as shown, "decision":
+        approve, approve_session or deny, "why": text}`. Compare the digest with that of the pending question
+        before acting.
+    post
+        The runtime loop's `call_soon_threadsafe`.
+    pending
+        Cards made by `pending_card`.
+    """
+
+    bundle: ClassVar[str] = "approvals"
+
+    def __init__(
+        self,
+        on_action: Callable[[dict[str, Any]], None],
+        *,
+        post: Post,
+        pending: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        self._on_action = on_action
+        self._pending = list(pending)
+        self._closed = False
+        super().__init__(post, {"pending": self._pending})
+
+    def update(self, pending: Sequence[dict[str, Any]]) -> None:
+        """Show these cards, answered ones too, from now on; on the runtime thread."""
+        self._pending = list(pending)
+        if not self._closed:
+            self.snapshot = {"pending": self._pending}
+            self._publish()
+
+    def handle(self, message: Mapping[str, Any]) -> None:
+        if self._closed:
+            return
+        if message.get("type") == "approvals":
+            self._publish()
+        elif message.get("type") == "answer":
+            self._answer(message)
+
+    def close(self) -> None:
+        self._closed = True
+        super().close()
+
+    def static_html(self) -> str:
+        return approvals_html(self._pending)
+
+    def static_text(self) -> str:
+        return approvals_text(self._pending)
+
+    def _publish(self) -> None:
+        self.send({"type": "approvals", "pending": self._pending})
+
+    def _answer(self, message: Mapping[str, Any]) -> None:
+        approval, decision = message.get("approval"), message.get("decision")
+        digest, why = message.get("digest"), message.get("why")
+        if type(approval) is not int or decision not in DECISIONS or not isinstance(digest, str):
+            return
+        self._on_action(
+            {
+                "type": "answer",
+                "approval": approval,
+                "digest": digest,
+                "decision": decision,
+                "why": why if isinstance(why, str) else "",
+            }
+        )
+
+
+def _replacement(path: str, old: str, new: str) -> str:
+    """Old and new text as one diff with all lines, so that nothing of either stays unseen."""
+    before, after = old.splitlines(), new.splitlines()
+    lines = difflib.unified_diff(before, after, f"a/{path}", f"b/{path}", n=len(before), lineterm="")
+    return "\n".join(lines)

@@ -1,0 +1,373 @@
+"""One line for a person and a few fields for the views, from any event of the log; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from musecode_jupyter.log.events import Event
+
+TEXT_LIMIT = 240
+FIELD_LIMIT = 200
+
+Data = Mapping[str, Any]
+
+# The field by which an event names the one that opened what it belongs to, most specific first.
+_REFERENCES = ("request", "call", "approval", "merge", "worktree", "goal")
+
+# Events that say by their kind alone how something went; kinds not named say neither.
+_OUTCOME = {
+    "model.completed": True,
+    "model.failed": False,
+    "model.abandoned": False,
+    "model.retried": False,
+    "tool.failed": False,
+    "tool.unknown": False,
+    "approval.granted": True,
+    "goal.met": True,
+    "merge.landed": True,
+    "merge.bounced": False,
+    "budget.exceeded": False,
+    "log.recovered": False,
+}
+
+# Fields that a view draws with; all else is asked for by "detail".
+_KEPT = {
+    "model.requested": ("model", "purpose", "max_output_tokens"),
+    "model.completed": ("status", "usage", "cost_usd", "estimated", "ttft_s", "seconds", "attempts"),
+    "model.failed": ("error_kind", "cost_usd", "seconds", "attempts"),
+    "model.abandoned": ("cost_usd",),
+    "tool.requested": ("name", "origin", "purpose"),
+    "tool.decided": ("decision", "rule"),
+    "tool.started": ("effect",),
+    "tool.finished": ("exit", "seconds"),
+    "approval.requested": ("action", "rule"),
+    "approval.granted": ("by", "scope"),
+    "approval.denied": ("by", "why"),
+    "file.changed": ("path",),
+    "goal.set": ("text",),
+    "goal.paused": ("why",),
+    "goal.judged": ("passed", "where"),
+    "goal.stopped": ("state", "why"),
+    "merge.landed": ("ref",),
+    "merge.bounced": ("kept",),
+}
+
+
+def summarise(event: Event) -> dict[str, Any]:
+    """The event as the views see it: `seq, ts, agent, turn, kind, cause, text, ref, ok, data`; all JSON
+    values.
+
+    `text` is one line of at most 240 characters; `ref` is the seq of the event that opened what this one
+    belongs to; `ok` is False where something failed, True where it succeeded, None where neither can be said.
+    A kind that this version does not know gets its fields as text.
+    """
+    data = event.data
+    describe = _TEXTS.get(event.kind, _unknown)
+    kept = {name: _short(data[name]) for name in _KEPT.get(event.kind, ()) if data.get(name) is not None}
+    return {
+        "seq": event.seq,
+        "ts": event.ts,
+        "agent": event.agent,
+        "turn": event.turn,
+        "kind": event.kind,
+        "cause": list(event.cause),
+        "text": one_line(describe(data), TEXT_LIMIT),
+        "ref": _reference(data),
+        "ok": _outcome(event.kind, data),
+        "data": kept,
+    }
+
+
+def one_line(text: str, limit: int) -> str:
+    """White space folded; cut to `limit` characters with an ellipsis."""
+    # A text of megabytes is cut before it is split; leading white space can hide no more than it takes.
+    flat = " ".join(text[: 4 * limit].split())
+    if len(flat) > limit or len(text) > 4 * limit:
+        return flat[: limit - 1].rstrip() + "…"
+    return flat
+
+
+def _reference(data: Data) -> int | None:
+    for name in _REFERENCES:
+        value = data.get(name)
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def _outcome(kind: str, data: Data) -> bool | None:
+    if kind == "tool.finished":
+        return bool(data["ok"])
+    if kind == "goal.judged":
+        return bool(data["passed"])
+    if kind == "goal.stopped":
+        return None if data["state"] == "stopped" else False
+    if kind == "merge.checked":
+        return False if data["conflicts"] else None
+    if kind == "model.completed" and data["status"] == "incomplete":
+        return False
+    return _OUTCOME.get(kind)
+
+
+def _short(value: Any) -> Any:
+    return one_line(value, FIELD_LIMIT) if isinstance(value, str) else value
+
+
+def _list(values: list[Any], most: int = 4) -> str:
+    shown = ", ".join(str(v) for v in values[:most])
+    return f"{shown} and {len(values) - most} more" if len(values) > most else shown
+
+
+def _why(data: Data, name: str = "why") -> str:
+    return f": {data[name]}" if data.get(name) else ""
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return ""
+    if value < 10:
+        return f"{value:.1f} s"
+    return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min"
+
+
+def _money(usd: float, estimated: bool = False) -> str:
+    digits = 4 if usd and abs(usd) < 0.1 else 2
+    return f"{'about ' if estimated else ''}${usd:.{digits}f}"
+
+
+def _commit(value: Any) -> str:
+    return str(value)[:10] if value else "nothing"
+
+
+def _branch(ref: Any) -> str:
+    return str(ref).removeprefix("refs/heads/")
+
+
+def _arguments(arguments: Mapping[str, Any]) -> str:
+    """What tells one call of a tool from another, without the texts that an edit carries."""
+    if "command" in arguments:
+        return str(arguments["command"])
+    if "path" in arguments:
+        path = str(arguments["path"])
+        if "pattern" in arguments:
+            return f"{arguments['pattern']!r} in {path}"
+        start, end = arguments.get("start_line"), arguments.get("end_line")
+        if end is not None:
+            return f"{path}:{start or 1}-{end}"
+        return f"{path}:{start}" if isinstance(start, int) and start > 1 else path
+    return ", ".join(f"{name}={one_line(str(value), 60)}" for name, value in arguments.items())
+
+
+def _session_opened(data: Data) -> str:
+    return f"session opened in {data['workspace']}; model {data['model']}, approvals {data['approvals']}"
+
+
+def _session_resumed(data: Data) -> str:
+    return (
+        f"session resumed after event {data['last_seq']} with {data['model']}, approvals {data['approvals']}"
+    )
+
+
+def _log_recovered(data: Data) -> str:
+    return f"{data['bytes']} bytes of an unfinished batch were cut from the log and kept in quarantine"
+
+
+def _seeded(data: Data) -> str:
+    names = [str(tool.get("name", "?")) for tool in data["tools"]]
+    return f"instructions fixed ({len(data['instructions'])} characters); tools: {_list(names, 8) or 'none'}"
+
+
+def _view(data: Data) -> str:
+    return f"prompt made for: {data['purpose']} ({len(data['items'])} items)"
+
+
+def _model_requested(data: Data) -> str:
+    purpose = f"{data['purpose']}, " if data.get("purpose") else ""
+    return f"{data['model']}: {purpose}{data['items']} items, {data['bytes']:,} bytes"
+
+
+def _model_completed(data: Data) -> str:
+    parts = []
+    if usage := data.get("usage"):
+        read, cached = usage.get("input", 0), usage.get("cached", 0)
+        share = f" ({100 * cached // read}% cached)" if cached and read else ""
+        parts.append(f"{read:,} tokens in{share}, {usage.get('output', 0):,} out")
+    else:
+        parts.append("no usage sent")
+    parts.append(_money(data["cost_usd"], data["estimated"]))
+    parts.append(_seconds(data["seconds"]))
+    calls = [str(item["name"]) for item in data["items"] if item.get("type") == "tool_call"]
+    texts = [
+        str(item["text"]) for item in data["items"] if item.get("type") == "message" and item.get("text")
+    ]
+    said = f"calls {_list(calls)}" if calls else one_line(texts[-1], 120) if texts else "empty answer"
+    if data["status"] == "incomplete":
+        said = f"incomplete ({data.get('reason') or 'no reason given'}); {said}"
+    return f"{said} | {', '.join(parts)}"
+
+
+def _model_failed(data: Data) -> str:
+    attempts = data["attempts"]
+    return f"{data['error_kind']} after {attempts} attempt{'s' if attempts != 1 else ''}: {data['error']}"
+
+
+def _model_retried(data: Data) -> str:
+    return f"attempt {data['attempt']} failed, again in {_seconds(data['wait_s'])}: {data['error']}"
+
+
+def _tool_requested(data: Data) -> str:
+    purpose = f" ({data['purpose']})" if data.get("purpose") else ""
+    return f"{data['name']} {_arguments(data['arguments'])}{purpose}"
+
+
+def _tool_decided(data: Data) -> str:
+    return f"{'allowed' if data['decision'] == 'allow' else 'denied'} by {data['rule']}"
+
+
+def _tool_started(data: Data) -> str:
+    if data["effect"] == "write" and data.get("path"):
+        verb = (
+            "removes" if data.get("after") is None else "creates" if data.get("before") is None else "writes"
+        )
+        return f"{verb} {data['path']}"
+    words = {"read": "reads", "write": "writes", "process": "process started"}
+    return f"{words.get(data['effect'], data['effect'])} in {data['cwd']}"
+
+
+def _tool_finished(data: Data) -> str:
+    lines = [line for line in data["output"][:4000].splitlines() if line.strip()]
+    # The last line of a command's output says how it went; a read's first line says what it is.
+    said = (lines[-1] if data.get("exit") is not None else lines[0]) if lines else "no output"
+    how = f"exit {data['exit']}" if data.get("exit") is not None else "done" if data["ok"] else "not done"
+    spent = f", {_seconds(data['seconds'])}" if data.get("seconds") else ""
+    return f"{how}{spent}: {said}"
+
+
+def _approval_requested(data: Data) -> str:
+    shown = data["shown"]
+    what = shown.get("command") or shown.get("path") or shown.get("branch") or ""
+    return f"asks to {data['action']} {what}".rstrip()
+
+
+def _approval_granted(data: Data) -> str:
+    return f"approved {'for this session' if data['scope'] == 'session' else 'once'} by {data['by']}"
+
+
+def _file_changed(data: Data) -> str:
+    verb = "created" if data["before"] is None else "removed" if data["after"] is None else "changed"
+    return f"{verb} {data['path']}"
+
+
+def _limits(data: Data) -> str:
+    parts = []
+    if data.get("usd") is not None:
+        parts.append(f"${data['usd']:g}")
+    if data.get("tokens") is not None:
+        parts.append(f"{data['tokens']:,} tokens")
+    if data.get("calls") is not None:
+        parts.append(f"{data['calls']:,} calls")
+    if data.get("hours") is not None:
+        parts.append(f"{data['hours']:g} h")
+    if data.get("steps") is not None:
+        parts.append(f"{data['steps']:,} steps")
+    return ", ".join(parts)
+
+
+def _goal_set(data: Data) -> str:
+    limits = _limits(data)
+    verify = "; ".join(data["verify"]) or "nothing"
+    return f"{data['text']} | verify: {verify}{' | limits: ' + limits if limits else ''}"
+
+
+def _goal_judged(data: Data) -> str:
+    failed = [check["command"] for check in data["checks"] if not check["passed"]]
+    where = "on the merged tree" if data["where"] == "landing" else "in the worktree"
+    if data["passed"]:
+        return f"all {len(data['checks'])} checks passed {where}"
+    return f"{len(failed)} of {len(data['checks'])} checks failed {where}: {_list(failed)}"
+
+
+def _goal_met(data: Data) -> str:
+    return f"goal met: {len(data['checks'])} checks passed on commit {_commit(data['commit'])}"
+
+
+def _merge_checked(data: Data) -> str:
+    if data["conflicts"]:
+        return f"conflicts in {_list(data['conflicts'])}"
+    return f"merges cleanly with {_commit(data['target'])}"
+
+
+def _merge_landing(data: Data) -> str:
+    files = data["files"]
+    return f"will move {_branch(data['ref'])} to {_commit(data['new'])}; {len(files)} files: {_list(files)}"
+
+
+def _merge_landed(data: Data) -> str:
+    return (
+        f"{_branch(data['ref'])} moved from {_commit(data['old'])} to {_commit(data['new'])}; "
+        f"checkout: {data['checkout']}"
+    )
+
+
+def _budget_set(data: Data) -> str:
+    return f"session limits: {_limits(data) or 'none'}"
+
+
+def _unknown(data: Data) -> str:
+    return ", ".join(f"{name}={one_line(str(value), 60)}" for name, value in data.items())
+
+
+_TEXTS: dict[str, Callable[[Data], str]] = {
+    "session.opened": _session_opened,
+    "session.resumed": _session_resumed,
+    "session.closed": lambda d: f"session closed: {d['reason']}",
+    "log.recovered": _log_recovered,
+    "state.digest": lambda d: f"state up to event {d['upto']} has digest {d['digest'][:12]}",
+    "user.message": lambda d: f"to {d['to']}: {d['text']}",
+    "user.steer": lambda d: f"to {d['to']}: {d['text']}",
+    "user.interrupt": lambda d: f"stopped {d['scope']}",
+    "agent.created": lambda d: f"created as {d['role']} ({d['profile']}) on {d['model']}",
+    "agent.state": lambda d: f"{d['state']}{_why(d)}",
+    "agent.seeded": _seeded,
+    "agent.view": _view,
+    "model.requested": _model_requested,
+    "model.completed": _model_completed,
+    "model.retried": _model_retried,
+    "model.failed": _model_failed,
+    "model.abandoned": lambda d: f"outcome unknown, {_money(d['cost_usd'], True)} kept as spent{_why(d)}",
+    "tool.requested": _tool_requested,
+    "tool.decided": _tool_decided,
+    "tool.started": _tool_started,
+    "tool.finished": _tool_finished,
+    "tool.failed": lambda d: f"could not be carried out: {d['output']}",
+    "tool.cancelled": lambda d: f"cancelled: {d['output']}",
+    "tool.unknown": lambda d: f"cut off by a crash, effects unknown: {d['output']}",
+    "tool.reconciled": lambda d: f"after the restart: {d['finding']}",
+    "approval.requested": _approval_requested,
+    "approval.granted": _approval_granted,
+    "approval.denied": lambda d: f"denied by {d['by']}{_why(d)}",
+    "approval.expired": lambda d: f"the question expired{_why(d)}",
+    "rule.added": lambda d: f"allowed for this session: {d['rule']}",
+    "file.observed": lambda d: f"saw {d['path']} ({d['size']:,} bytes)",
+    "file.changed": _file_changed,
+    "goal.set": _goal_set,
+    "goal.paused": lambda d: f"paused{_why(d)}",
+    "goal.resumed": lambda d: f"resumed{_why(d)}",
+    "goal.claimed": lambda d: f"the agent claims to be done: {d['text']}",
+    "goal.judged": _goal_judged,
+    "goal.met": _goal_met,
+    "goal.stopped": lambda d: f"{d['state']}{_why(d)}",
+    "worktree.creating": lambda d: f"will create a worktree on {d['branch']} from {_commit(d['base'])}",
+    "worktree.created": lambda d: f"worktree at {d['path']}",
+    "worktree.removing": lambda d: "will remove the worktree",
+    "worktree.removed": lambda d: f"worktree removed; all of it is in {_branch(d['contained_in'])}",
+    "merge.enqueued": lambda d: f"{_commit(d['commit'])} waits to land on {_branch(d['ref'])}",
+    "merge.checked": _merge_checked,
+    "merge.landing": _merge_landing,
+    "merge.landed": _merge_landed,
+    "merge.bounced": lambda d: f"not landed, kept on {_branch(d['kept'])}{_why(d)}",
+    "budget.set": _budget_set,
+    "budget.exceeded": lambda d: f"{d['scope']} limit{_why(d)}",
+    "secret.redacted": lambda d: f"cut from {d['where']}: {_list(d['patterns'])}",
+}

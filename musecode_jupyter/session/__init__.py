@@ -1,0 +1,6 @@
+"""Wires the floors below into a session: open, resume, close, verify; and the facade that any thread may use."""
+
+from musecode_jupyter.session.api import GoalHandle, GoalResult, Session, open_session
+from musecode_jupyter.session.settings import Settings
+
+__all__ = ["GoalHandle", "GoalResult", "Session", "Settings", "open_session"]

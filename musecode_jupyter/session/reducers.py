@@ -1,0 +1,25 @@
+"""All reducers of the fold, gathered from the floors that own them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from musecode_jupyter.agents.state import AgentsReducer
+from musecode_jupyter.guard.approvals import ApprovalsReducer
+from musecode_jupyter.guard.ledger import LedgerReducer
+from musecode_jupyter.log.fold import Reducer
+from musecode_jupyter.skills.goal_state import GoalsReducer
+from musecode_jupyter.tools.state import ToolsReducer
+from musecode_jupyter.workspace.state import WorkspaceReducer
+
+
+def all_reducers() -> list[Reducer[Any]]:
+    """A fresh set, in the order of the floors."""
+    return [
+        LedgerReducer(),
+        ApprovalsReducer(),
+        ToolsReducer(),
+        WorkspaceReducer(),
+        AgentsReducer(),
+        GoalsReducer(),
+    ]

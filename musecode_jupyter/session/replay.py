@@ -1,0 +1,120 @@
+"""Proof from the journal alone: the chain, the fold, and every prompt rebuilt byte for byte; and effects from records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from musecode_jupyter.agents.context import build_request, items_of, parse_items
+from musecode_jupyter.agents.state import AgentsState
+from musecode_jupyter.guard.gate import digest_of, request_bytes
+from musecode_jupyter.log import EventLog, verify
+from musecode_jupyter.log.events import Event
+from musecode_jupyter.log.fold import Fold
+from musecode_jupyter.models.types import Item, ModelRequest, ToolSpec
+from musecode_jupyter.runtime.errors import MuseError
+from musecode_jupyter.session.reducers import all_reducers
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was proved; `problem` is the first thing that does not hold, with the event and field it is in."""
+
+    events: int
+    digests: int
+    prompts: int
+    problem: str | None
+    seq: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything holds."""
+        return self.problem is None
+
+
+def prove(folder: Path) -> Proof:
+    """Check the session in `folder`; reads only, repairs nothing."""
+    report = verify(folder, all_reducers())
+    if report.first_problem is not None:
+        problem = report.first_problem
+        return Proof(report.events, report.digests, 0, str(problem), problem.seq)
+    prompts = 0
+    for seq, problem_text in check_prompts(EventLog.read(folder).events()):
+        if problem_text is not None:
+            return Proof(report.events, report.digests, prompts, problem_text, seq)
+        prompts += 1
+    return Proof(report.events, report.digests, prompts, None)
+
+
+def check_prompts(events: Iterator[Event]) -> Iterator[tuple[int, str | None]]:
+    """For each model.requested in order: its seq, and None or how the rebuilt prompt differs from the one sent."""
+    fold = Fold(all_reducers())
+    kept: dict[int, Event] = {}
+    for event in events:
+        if event.kind == "model.requested":
+            yield event.seq, _check_prompt(fold, kept, event)
+        if event.kind in _CONTRIBUTING:
+            kept[event.seq] = event
+        fold.apply(event)
+
+
+_CONTRIBUTING = frozenset(
+    {
+        "user.message",
+        "user.steer",
+        "goal.set",
+        "goal.judged",
+        "model.completed",
+        "tool.finished",
+        "tool.failed",
+        "tool.cancelled",
+        "tool.unknown",
+        "agent.seeded",
+        "agent.view",
+    }
+)
+
+
+def _check_prompt(fold: Fold, kept: dict[int, Event], event: Event) -> str | None:
+    try:
+        request = _rebuild(fold, kept, event)
+        body = request_bytes(event.data["api"], event.data["origin"], request)
+    except (KeyError, MuseError, ValueError) as error:
+        return (
+            f"event {event.seq}, field items: the prompt cannot be rebuilt ({type(error).__name__}: {error})"
+        )
+    if len(body) != event.data["bytes"]:
+        return f"event {event.seq}, field bytes: the rebuilt prompt has {len(body)} bytes, not {event.data['bytes']}"
+    if digest_of(body) != event.data["digest"]:
+        return f"event {event.seq}, field digest: the rebuilt prompt is not the one that was sent"
+    return None
+
+
+def _rebuild(fold: Fold, kept: dict[int, Event], event: Event) -> ModelRequest:
+    data = event.data
+    if data["view"] is not None:
+        view = kept[data["view"]].data
+        return build_request(
+            data,
+            instructions=view["instructions"],
+            items=parse_items(view["items"]),
+            tools=(),
+            json_schema=view["json_schema"],
+        )
+    state: Any = fold.state("agents")
+    assert isinstance(state, AgentsState)
+    record = state.agents[event.agent]
+    assert record.seeded is not None
+    seeded = kept[record.seeded].data
+    items: list[Item] = []
+    for seq in record.view:
+        items += items_of(kept[seq], state.call_ids.get)
+    return build_request(
+        data,
+        instructions=seeded["instructions"],
+        items=tuple(items),
+        tools=tuple(ToolSpec.model_validate(tool) for tool in seeded["tools"]),
+        json_schema=None,
+    )

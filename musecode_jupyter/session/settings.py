@@ -1,0 +1,75 @@
+"""Settings of a session: defaults, overridden by traits, overridden by the environment, overridden by options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from musecode_jupyter.guard.policy import Mode, parse_mode
+from musecode_jupyter.models.catalogue import ModelInfo, lookup
+from musecode_jupyter.models.endpoint import Endpoint, resolve_endpoint
+from musecode_jupyter.runtime.errors import UsageProblem
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user chose; None means not chosen. No secrets: those are only ever read from the environment."""
+
+    home: Path | None = None
+    model: str | None = None
+    api: str | None = None
+    base_url: str | None = None
+    price: str | None = None
+    profile: str | None = None
+    effort: str | None = None
+    approvals: str | None = None
+
+    def over(self, environ: Mapping[str, str]) -> Settings:
+        """These settings with what `environ` says put over them."""
+        found = {
+            field: environ[name]
+            for field, name in (
+                ("model", "MUSECODE_MODEL"),
+                ("api", "MUSECODE_API"),
+                ("base_url", "MUSECODE_BASE_URL"),
+                ("price", "MUSECODE_PRICE"),
+                ("profile", "MUSECODE_PROFILE"),
+                ("effort", "MUSECODE_EFFORT"),
+                ("approvals", "MUSECODE_APPROVALS"),
+            )
+            if environ.get(name)
+        }
+        home = Path(environ["MUSECODE_HOME"]).expanduser() if environ.get("MUSECODE_HOME") else self.home
+        return replace(self, home=home, **found)
+
+    def home_or_default(self) -> Path:
+        """Where sessions, worktrees and the local model live: MUSECODE_HOME, else in the Jupyter data directory."""
+        if self.home is not None:
+            return self.home.absolute()
+        from jupyter_core.paths import jupyter_data_dir
+
+        return Path(jupyter_data_dir()) / "musecode"
+
+    def mode(self, *, interactive: bool) -> Mode:
+        """The approvals mode: ask where somebody can be asked, else deny, unless chosen."""
+        if self.approvals is not None:
+            return parse_mode(self.approvals)
+        return "ask" if interactive else "deny"
+
+    def endpoint(self, environ: Mapping[str, str]) -> Endpoint:
+        """Which model at which endpoint; ConfigurationError says what to set."""
+        return resolve_endpoint(environ, model=self.model, api=self.api, base_url=self.base_url)
+
+    def info(self, endpoint: Endpoint) -> ModelInfo:
+        """The catalogue's record of the pinned model; ConfigurationError if it cannot be used."""
+        return lookup(endpoint.model, price_override=self.price, profile_override=self.profile)
+
+
+def parse_usd(text: str) -> float:
+    """Money as the user writes it: 5usd, 0.50, $3."""
+    match = re.fullmatch(r"\$?(\d+(?:\.\d+)?)\s*(?:usd)?", text.strip().lower())
+    if match is None:
+        raise UsageProblem(f"Cannot read {text!r} as money: write for example --budget 5usd.")
+    return float(match.group(1))

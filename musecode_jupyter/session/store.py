@@ -1,0 +1,126 @@
+"""Session folders on disk: where they are, what they are called, and a list made from heads and tails alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from musecode_jupyter.log.lock import is_locked
+from musecode_jupyter.runtime.errors import UsageProblem
+
+TAIL_BYTES = 65_536
+
+
+@dataclass(frozen=True)
+class SessionEntry:
+    """A session as listed. `state` is live (a process has it open), closed, or open (ended without closing)."""
+
+    id: str
+    folder: Path
+    workspace: str
+    started: str
+    state: str
+    events: int
+
+
+def sessions_dir(home: Path) -> Path:
+    """The folder that holds one folder per session."""
+    return home / "sessions"
+
+
+def worktrees_dir(home: Path) -> Path:
+    """The folder that holds the worktrees of all sessions, outside every repository."""
+    return home / "worktrees"
+
+
+def new_id(now: datetime, token: str) -> str:
+    """A session id that sorts by time: date, time and four random digits."""
+    return f"{now:%Y%m%d-%H%M%S}-{token}"
+
+
+def list_sessions(home: Path, workspace: Path | None = None) -> list[SessionEntry]:
+    """Sessions, newest first, of one workspace or of all; unreadable folders are listed as damaged."""
+    root = sessions_dir(home)
+    if not root.is_dir():
+        return []
+    entries = []
+    for folder in sorted(root.iterdir(), reverse=True):
+        entry = read_entry(folder)
+        if entry is not None and (workspace is None or entry.workspace == str(workspace)):
+            entries.append(entry)
+    return entries
+
+
+def read_entry(folder: Path) -> SessionEntry | None:
+    """The entry of one folder, from the first and the last record of its journal; None if it holds no journal."""
+    segments = sorted((folder / "journal").glob("*.jsonl"))
+    if not segments:
+        return None
+    first, last = _first(segments[0]), _last(segments)
+    if first is None:
+        return SessionEntry(folder.name, folder, "", "", "damaged", 0)
+    state = "live" if is_locked(folder) else "closed" if last and _closed(segments) else "open"
+    return SessionEntry(
+        id=folder.name,
+        folder=folder,
+        workspace=str(first.get("data", {}).get("workspace", "")),
+        started=str(first.get("ts", "")),
+        state=state,
+        events=int(last["seq"]) if last else 0,
+    )
+
+
+def find_session(home: Path, name: str) -> Path:
+    """The folder of the session called `name`: an id, a unique beginning of one, or a folder; else UsageProblem."""
+    direct = Path(name).expanduser()
+    if (direct / "journal").is_dir():
+        return direct
+    root = sessions_dir(home)
+    matches = sorted(root.glob(f"{name}*")) if root.is_dir() and os.sep not in name else []
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise UsageProblem(f"{name!r} could be any of {', '.join(match.name for match in matches[:5])}.")
+    raise UsageProblem(f"There is no session {name!r} under {root}. `jupyter musecode sessions` lists them.")
+
+
+def _first(segment: Path) -> dict[str, Any] | None:
+    with segment.open("rb") as file:
+        return _parse(file.readline())
+
+
+def _tail(segments: list[Path]) -> list[dict[str, Any]]:
+    for segment in reversed(segments):
+        with segment.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_BYTES))
+            lines = file.read().split(b"\n")
+        records = [record for record in map(_parse, lines) if record is not None]
+        if records:
+            return records
+    return []
+
+
+def _last(segments: list[Path]) -> dict[str, Any] | None:
+    records = _tail(segments)
+    return records[-1] if records else None
+
+
+def _closed(segments: list[Path]) -> bool:
+    # session.closed is followed by nothing but the last state.digest.
+    for record in reversed(_tail(segments)):
+        if record.get("kind") != "state.digest":
+            return bool(record.get("kind") == "session.closed")
+    return False
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and "seq" in record else None
