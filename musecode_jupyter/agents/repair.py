@@ -1,12 +1,13 @@
-"""The guided repair technique: from a failing check to one constrained question, and from its answer to one edit.
+"""The guided repair technique: from a failing check to one constrained question, from its answer to one edit.
 
-A small model cannot find its way through a repository. So the harness runs the check and finds the suspect code, and
-the model is asked for one line to change, chosen from lines that exist. All functions here are pure.
+A small model cannot find its way through a repository. So the harness runs the check and finds the suspect
+code, and the model is asked for one line to change, chosen from lines that exist. All functions are pure.
 """
 
 from __future__ import annotations
 
 import ast
+import difflib
 import json
 import math
 import re
@@ -15,40 +16,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from musecode_jupyter.agents.check_output import FailingTest, excerpt, failing_tests, frames_of, relative
 from musecode_jupyter.agents.code_index import CodeIndex, Definition, is_test_file
 from musecode_jupyter.runtime.errors import ToolProblem
 
 MAX_TRIES = 8
 
-_OUTPUT_LINES = 22
-_REGION_LINES = 24
+_REGION_LINES = 16
 _THOUGHT = 100
 _LINE = 200
 _SAME_LINE = 2
 
-_SUMMARY = re.compile(r"^(?:FAILED|ERROR) (\S+\.py)(?:::(\S+))?(?: - (.*))?", re.MULTILINE)
-_HEADER = re.compile(r"^_{2,} (?:ERROR (?:at \w+ of|collecting) )?(\S+?)(?:\[.*\])? _{2,}$")
-_PLACE = re.compile(r"^(\S[^:]*\.py):(\d+): ")
-_TRACE = re.compile(r'^\s*File "([^"]+\.py)", line (\d+)')
+_TOKEN = re.compile(r"\w+|\s+|[-+*/<>=!]+|.")
 _WORD = re.compile(r"[a-z]{3,}")
 
 
 @dataclass(frozen=True)
-class FailingTest:
-    """A test that failed: its file, its name without parameters, what it said, and where the traceback went.
-
-    `frames` are (path, line) from the test to the point of failure, with paths relative to the repository.
-    """
-
-    path: str
-    name: str
-    message: str
-    frames: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True)
 class Suspect:
-    """Lines `start` to `end` (from 1, inclusive) of `path` that may hold the fault; the best score comes first."""
+    """Lines `start` to `end` (from 1, inclusive) of `path`, which may hold the fault; best score first."""
 
     path: str
     name: str
@@ -89,45 +74,20 @@ class Try:
 INSTRUCTIONS = """\
 You repair Python programs. The tests are right; one line of the program has a small slip.
 You are shown a failing test and a piece of the program. Choose the line with the slip and write it corrected.
-Change as little as possible: one operator, number, name, argument or condition. Keep everything else of the line.
+Change as little as possible: one operator, number, name, argument or condition. Keep the rest of the line.
 Typical slips and their corrections:
   a <= b  ->  a < b            range(n - 1)  ->  range(n)       x + y  ->  x * y
   min(a, b)  ->  max(a, b)     self.width  ->  self.height      reverse=False  ->  reverse=True
   values[i]  ->  values[i - 1]     key=lambda r: r.name  ->  key=lambda r: (r.age, r.name)
-Answer in JSON: "thought" (one short sentence: what the line does, what it should do), "old_line" (the line as it is), \
-"new_line" (the line corrected)."""
-
-
-def failing_tests(output: str, files: Sequence[str] = ()) -> list[FailingTest]:
-    """The failing tests that pytest's output shows, in its order.
-
-    Parameters
-    ----------
-    output
-        What `pytest -q` printed, with its usual tracebacks and summary.
-    files
-        Paths of the repository's files, relative to its root, to which absolute paths are shortened.
-    """
-    sections = _sections(output)
-    found: list[FailingTest] = []
-    for match in _SUMMARY.finditer(output):
-        path, node, said = match.group(1), match.group(2) or "", match.group(3) or ""
-        name = re.sub(r"\[.*", "", node).replace("::", ".")
-        path = _relative(path, files)
-        if any(test.path == path and test.name == name for test in found):
-            continue
-        lines = sections.get(name, sections.get(path, []))
-        frames = [(_relative(p, files), n) for p, n in _frames(lines)]
-        said_more = "\n".join(line[2:].strip() for line in lines if line.startswith("E "))
-        found.append(FailingTest(path, name, said_more or said, tuple(frames)))
-    return found
+Answer in JSON: "thought" (one short sentence: what the line does, what it should do), \
+"old_line" (the line as it is), "new_line" (the line corrected)."""
 
 
 def suspects(output: str, files: Mapping[str, str], *, limit: int = 12) -> list[Suspect]:
     """Rank the definitions that may hold the fault.
 
-    A definition counts by how exclusively the failing tests reach it (Ochiai's coefficient, over what the tests refer
-    to directly and through other definitions), by the traceback, and by words shared with the failing tests.
+    A definition counts by how exclusively the failing tests reach it (Ochiai's coefficient, over what tests
+    refer to directly and through other definitions), by the traceback, and by words shared with the tests.
 
     Parameters
     ----------
@@ -164,9 +124,7 @@ def suspects(output: str, files: Mapping[str, str], *, limit: int = 12) -> list[
     ranked: list[Suspect] = []
     for definition in {**dict.fromkeys(bad), **dict.fromkeys(frames)}:
         source = files[definition.path].split("\n")
-        if not _lines_worth_changing(
-            definition.path, definition.start, definition.end, files[definition.path]
-        ):
+        if not _lines_worth_changing(definition.start, definition.end, files[definition.path]):
             continue
         reach = bad[definition]
         ochiai = reach / math.sqrt(total * (reach + good[definition])) if reach else 0.0
@@ -186,10 +144,10 @@ def suspects(output: str, files: Mapping[str, str], *, limit: int = 12) -> list[
 def plan_tries(count: int, limit: int = MAX_TRIES) -> list[Try]:
     """The order of tries over `count` ranked suspects.
 
-    Greedy answers for the best suspects come first, each followed later by sampled ones: a second greedy answer
-    differs only by what was refused, so it is sampled.
+    Greedy answers for the best suspects come first. A second greedy answer for the same suspect would differ
+    only by what was refused, so it is sampled.
     """
-    order = [(0, 0.0), (1, 0.0), (2, 0.0), (3, 0.0), (0, 0.7), (4, 0.0), (1, 0.7), (2, 0.7)]
+    order = [(0, 0.0), (1, 0.0), (2, 0.0), (3, 0.0), (0, 0.7), (1, 0.7), (2, 0.7), (3, 0.7)]
     return [
         Try(suspect % count, temperature if suspect < count else 0.8, seed=number + 1)
         for number, (suspect, temperature) in enumerate(order[:limit])
@@ -259,6 +217,9 @@ def edit_from_answer(
 ) -> tuple[str, str, int]:
     """The old line, the new line (both whole, with indentation) and the line number that an answer means.
 
+    A small model repeats itself: an answer that was tried before, or does not parse, stands for the first
+    part of its change that was not tried and does.
+
     Raises
     ------
     ToolProblem
@@ -282,9 +243,11 @@ def edit_from_answer(
     indentation = old_full[: len(old_full) - len(old_full.lstrip())]
     ending = "\r" if old_full.endswith("\r") else ""
     candidates = [new]
-    # Models drop the punctuation that a line ends with; it belongs to the lines around, not to the correction.
+    # Models drop the punctuation that a line ends with; it belongs to the lines around it.
     candidates += [new + mark for mark in ":,({[" if stripped.endswith(mark) and not new.endswith(mark)]
+    candidates += _parts_of_change(stripped, new)
     before = ast.dump(ast.parse(source))
+    refused = {edit.new.strip() for edit in tried if edit.path == suspect.path and edit.old == old_full}
     problem = ""
     for candidate in candidates:
         new_full = f"{indentation}{candidate}{ending}"
@@ -295,71 +258,38 @@ def edit_from_answer(
             problem = problem or f"new_line is a syntax error: {getattr(error, 'msg', error)}"
             continue
         if after == before:
-            raise ToolProblem("new_line means the same as old_line")
-        if any(
-            edit.path == suspect.path and edit.old == old_full and edit.new.strip() == candidate
-            for edit in tried
-        ):
-            raise ToolProblem("this change was tried before")
+            problem = problem or "new_line means the same as old_line"
+            continue
+        if candidate in refused:
+            problem = problem or "this change was tried before"
+            continue
         return old_full, new_full, number
     raise ToolProblem(problem)
 
 
-def excerpt(output: str, limit: int = _OUTPUT_LINES) -> str:
-    """The part of a check's output that says most: the first failure, at most `limit` lines."""
-    lines = output.splitlines()
-    start = next((i for i, line in enumerate(lines) if _HEADER.match(line.strip())), None)
-    if start is None:
-        return "\n".join(lines[-limit:])
-    end = next(
-        (i for i in range(start + 1, len(lines)) if _HEADER.match(lines[i]) or lines[i].startswith("=====")),
-        len(lines),
-    )
-    kept = [
-        line.rstrip()
-        for line in lines[start + 1 : end]
-        if line.strip() and not re.fullmatch(r"[_ ]+|\s*\^+|E\s*(Use -v.*)?", line.rstrip())
+def _parts_of_change(old: str, new: str) -> list[str]:
+    """The old line with only one of the places changed in which the new line differs, for each such place."""
+    before, after = _TOKEN.findall(old), _TOKEN.findall(new)
+    places = [
+        place
+        for place in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+        if place[0] != "equal"
     ]
-    if len(kept) > limit:
-        kept = [*kept[: limit // 3], "...", *kept[-(limit - limit // 3 - 1) :]]
-    return "\n".join(kept)
-
-
-def _sections(output: str) -> dict[str, list[str]]:
-    """Lines of each failure by the name in its header."""
-    sections: dict[str, list[str]] = {}
-    current: list[str] | None = None
-    for line in output.splitlines():
-        header = _HEADER.match(line.strip())
-        if header:
-            current = sections.setdefault(header.group(1).replace("::", "."), [])
-        elif line.startswith("====="):
-            current = None
-        elif current is not None:
-            current.append(line)
-    return sections
-
-
-def _frames(lines: Sequence[str]) -> list[tuple[str, int]]:
-    matches = (_PLACE.match(line) or _TRACE.match(line) for line in lines)
-    return [(match.group(1), int(match.group(2))) for match in matches if match]
-
-
-def _relative(path: str, files: Sequence[str]) -> str:
-    path = path.replace("\\", "/").removeprefix("./")
-    if path in files:
-        return path
-    inside = [known for known in files if path.endswith(f"/{known}")]
-    return max(inside, key=len, default=path)
+    if len(places) < 2:
+        return []
+    return [
+        "".join([*before[:first], *after[start:stop], *before[last:]]).strip()
+        for _, first, last, start, stop in places
+    ]
 
 
 def _frame_scores(
     output: str, failing: Sequence[FailingTest], files: Mapping[str, str], index: CodeIndex
 ) -> dict[Definition, float]:
-    """The last definition of a traceback counts most; what it refers to counts too, since that decides its fate."""
+    """What decided the failure: the conditions around the end of a traceback, its definitions, theirs."""
     traces = [test.frames for test in failing]
     if not failing:
-        traces = [tuple((_relative(p, list(files)), n) for p, n in _frames(output.splitlines()))]
+        traces = [tuple((relative(p, list(files)), n) for p, n in frames_of(output.splitlines()))]
     scores: dict[Definition, float] = {}
     for frames in traces:
         inside = [index.at(path, line) for path, line in frames if path in files and not is_test_file(path)]
@@ -389,7 +319,7 @@ def _overlap(words: Counter[str], text: str) -> float:
 
 
 def _region(suspect: Suspect, lines: Sequence[str]) -> tuple[int, int]:
-    """The lines to show: the whole file if it is short, else the suspect and as much around it as has room."""
+    """The lines to show: the whole file if it is short, else the suspect and what is around it."""
     if len(lines) <= _REGION_LINES:
         return 1, len(lines)
     room = max(0, _REGION_LINES - (suspect.end - suspect.start + 1))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -21,7 +22,6 @@ from musecode_jupyter.models.types import (
     Item,
     ModelClient,
     ModelRequest,
-    ReasoningDelta,
     TextDelta,
     Usage,
 )
@@ -249,14 +249,14 @@ class Gate:
     ) -> tuple[Final, float | None]:
         started = self._effects.monotonic()
         ttft: float | None = None
-        stream: AsyncIterator[TextDelta | ReasoningDelta | Final] = client.stream(request)
-        async for part in stream:
-            if ttft is None:
-                ttft = self._effects.monotonic() - started
-            if isinstance(part, Final):
-                return part, ttft
-            if on_text is not None and isinstance(part, TextDelta):
-                on_text(part.text)
+        async with aclosing(client.stream(request)) as stream:
+            async for part in stream:
+                if ttft is None:
+                    ttft = self._effects.monotonic() - started
+                if isinstance(part, Final):
+                    return part, ttft
+                if on_text is not None and isinstance(part, TextDelta):
+                    on_text(part.text)
         raise ModelError("The model's stream ended without an end.", kind="stream_cut", retryable=True)
 
     async def _connect(self) -> ModelClient:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -73,13 +72,13 @@ def _stop(host: Host, rest: str) -> None:
 
 
 def _timeline(host: Host, rest: str) -> None:
-    words = shlex.split(rest)
+    words = rest.split()
     options = {"--agent": "", "--kind": "", "--since": "0"}
     for name, value in zip(words[::2], [*words[1::2], None], strict=False):
         if name not in options or value is None:
             raise UsageProblem("%muse timeline takes --agent A, --kind K and --since SEQ.")
         options[name] = value
-    if not options["--since"].isdigit():
+    if not options["--since"].isdecimal():
         raise UsageProblem(f"--since takes the number of an event, not {options['--since']!r}.")
     if host.interactive and not words:
         from IPython.display import display
@@ -95,7 +94,7 @@ def _timeline(host: Host, rest: str) -> None:
 
 
 def _show(host: Host, rest: str) -> None:
-    if not rest.isdigit():
+    if not rest.isdecimal():
         raise UsageProblem("%muse show takes the number of an event: %muse show 12.")
     session = host.session()
     event = session.event(int(rest))
@@ -195,3 +194,5 @@ COMMANDS: dict[str, Command] = {
 }
 # These neither open a session nor offer a resume.
 QUIET = frozenset({"resume", "sessions", "doctor", "close"})
+# These take nothing more.
+ALONE = frozenset({"agents", "diff", "cost", "sessions", "verify", "doctor", "close"})

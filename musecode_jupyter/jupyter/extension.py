@@ -1,4 +1,4 @@
-"""Loading and unloading: registers the magics and the completer, and takes all of it back; imports nothing heavy."""
+"""Loading and unloading: registers the magics, and takes all of it back; imports nothing heavy."""
 
 from __future__ import annotations
 

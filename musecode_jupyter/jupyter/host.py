@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from musecode_jupyter.jupyter.views import pending_card, summarise
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import LiveEffects
-from musecode_jupyter.runtime.errors import MuseError
+from musecode_jupyter.runtime.errors import MuseError, UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
 from musecode_jupyter.session import Session, Settings, open_session
 from musecode_jupyter.session.store import SessionEntry, list_sessions
@@ -60,7 +60,12 @@ class Host:
 
     def workspace(self) -> Path:
         """The repository or folder that the kernel is in now."""
-        return Path.cwd().resolve()
+        try:
+            return Path.cwd().resolve()
+        except FileNotFoundError:
+            raise UsageProblem(
+                "The kernel's working directory is not there any more: %cd to a folder first."
+            ) from None
 
     def unfinished(self) -> SessionEntry | None:
         """The newest session of this workspace that ended without closing, unless it is the one that is open."""

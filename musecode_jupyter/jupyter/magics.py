@@ -72,13 +72,16 @@ class MuseMagics(Magics):  # type: ignore[misc]
         A text that ends in "?" needs the cell form, since IPython takes a final "?" as a request for help.
         """
         with _one_line_errors():
+            word, _, rest = line.strip().partition(" ")
+            if cell is None and word == "steer":
+                return self._steer(rest)
             arguments = _parse(self.goal, line)
             text = cell.strip() if cell is not None else " ".join(arguments.words)
             if cell is not None and arguments.words:
                 raise UsageError(
                     "In the cell form the goal is the cell's text; the first line takes options only."
                 )
-            if cell is None and (not text or arguments.words[0] in (*GOAL_WORDS, *LATER_WORDS, "steer")):
+            if cell is None and (not text or arguments.words[0] in (*GOAL_WORDS, *LATER_WORDS)):
                 return self._goal_word(arguments.words)
             return self._start_goal(text, arguments)
 
@@ -94,14 +97,17 @@ class MuseMagics(Magics):  # type: ignore[misc]
         word, _, rest = line.strip().partition(" ")
         with _one_line_errors():
             if cell is not None:
-                rest = f"{rest}\n{cell}".strip()
+                rest = f"{rest}\n{cell}"
+            rest = rest.strip()
             command = commands.COMMANDS.get(word)
             if command is None:
                 raise UsageError(
                     f"%muse needs one of: {', '.join(commands.COMMANDS)}."
                     + (f" Not {word!r}." if word else "")
                 )
-            return command(self._ready(offer=word not in commands.QUIET), rest.strip())
+            if rest and word in commands.ALONE:
+                raise UsageError(f"%muse {word} takes nothing more, not {rest!r}.")
+            return command(self._ready(offer=word not in commands.QUIET), rest)
 
     @magic_arguments()
     @argument(
@@ -125,9 +131,9 @@ class MuseMagics(Magics):  # type: ignore[misc]
     def deny(self, line: str) -> None:
         """Say no to what an agent asks for."""
         with _one_line_errors():
-            arguments = _parse(self.deny, line)
+            arguments = _parse(self.deny, line, unquoted=True)
             words = [*([arguments.approval] if arguments.approval else []), *arguments.why]
-            number = int(words.pop(0)) if words and words[0].isdigit() else None
+            number = int(words.pop(0)) if words and words[0].isdecimal() else None
             seq = self._session().answer(number, "deny", by="magic", why=" ".join(words))
             print(f"Denied {seq}.")
 
@@ -183,12 +189,14 @@ class MuseMagics(Magics):  # type: ignore[misc]
         elif word == "stop":
             handle.stop()
             print("The goal is stopped; what was done so far is kept.")
-        elif word == "steer":
-            handle.steer(" ".join(words[1:]))
-            print("The agent reads it before its next step.")
         else:
             print(goal_text(handle))
         return None
+
+    def _steer(self, text: str) -> None:
+        # Taken as typed: an apostrophe or a dash in it is no quotation and no option.
+        self._session().newest_goal().steer(text.strip())
+        print("The agent reads it before its next step.")
 
     def _start_goal(self, text: str, arguments: Any) -> GoalHandle:
         from musecode_jupyter.jupyter.commands import finished_goal_text
@@ -253,11 +261,14 @@ class MuseMagics(Magics):  # type: ignore[misc]
         )
 
 
-def _parse(magic: Any, line: str) -> Any:
+def _parse(magic: Any, line: str, *, unquoted: bool = False) -> Any:
+    """The parsed arguments; with `unquoted`, a line whose quotes do not close is taken as plain words."""
     try:
         words = shlex.split(line)
     except ValueError as error:
-        raise UsageError(f"{error}: close the quotation, or use the cell form.") from None
+        if not unquoted:
+            raise UsageError(f"{error}: close the quotation, or use the cell form.") from None
+        words = line.split()
     return magic.parser.parse_args(words)
 
 

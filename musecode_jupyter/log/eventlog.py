@@ -76,6 +76,9 @@ class EventLog:
         self._pending: dict[int, Event] = {}
         self._pending_blobs: dict[int, dict[str, bytes]] = {}
         self._settled: deque[Settled] = deque()
+        self._outbox: list[Draft] = []
+        self._running: asyncio.AbstractEventLoop | None = None
+        self._handing: asyncio.AbstractEventLoop | None = None
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._callbacks: list[Callable[[Event], None]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -177,8 +180,7 @@ class EventLog:
         return log
 
     def _start(self, lock: SessionLock, segment_bytes: int, disk: Disk | None) -> Journal:
-        with contextlib.suppress(RuntimeError):
-            self._loop = asyncio.get_running_loop()
+        self._find_loop()
         return Journal(
             self.folder, lock, self._scanner, self._when_settled, segment_bytes=segment_bytes, disk=disk
         )
@@ -238,8 +240,6 @@ class EventLog:
             self._thread = threading.get_ident()
         assert self._thread == threading.get_ident(), "the log is used from the thread of its loop only"
         self._assert_writable()
-        with contextlib.suppress(RuntimeError):
-            self._loop = asyncio.get_running_loop()
         text, clean, hits = redacted(self._redactor, kind, checked(kind, data))
         event, record = draft(
             self._event(kind, clean, agent=agent, turn=turn, cause=tuple(cause), label=label or self.label),
@@ -298,6 +298,7 @@ class EventLog:
         except LogReadOnly:
             pass
         finally:
+            self._hand_over()
             self._journal.close()
             self._drain()
             self._problem = self.problem or LogReadOnly(
@@ -385,6 +386,20 @@ class EventLog:
         self.generation = self._scanner.generation
         return self.last_seq
 
+    def _find_loop(self) -> None:
+        try:
+            self._loop = self._running = asyncio.get_running_loop()
+        except RuntimeError:
+            self._running = None
+
+    def _hand_over(self) -> None:
+        self._handing = None
+        if self._outbox and self._journal is not None:
+            drafts, self._outbox = self._outbox, []
+            # A failure is told to those who wait when the batch before settles, and raised by the next post.
+            with contextlib.suppress(LogReadOnly):
+                self._journal.submit(drafts)
+
     def _event(
         self, kind: str, data: Mapping[str, Any], *, agent: str, turn: int, cause: tuple[int, ...], label: str
     ) -> Event:
@@ -418,7 +433,14 @@ class EventLog:
         if record.blobs:
             digests = [ref.digest for ref in event.blobs.values()]
             self._pending_blobs[event.seq] = dict(zip(digests, record.blobs, strict=True))
-        self._journal.submit(record)
+        self._outbox.append(record)
+        self._find_loop()
+        if self._running is None:
+            self._hand_over()
+        elif self._handing is not self._running:
+            # At the end of this turn of the loop: what is posted in it is synced together.
+            self._handing = self._running
+            self._running.call_soon(self._hand_over)
         if event.kind == "state.digest":
             self._since_digest = 0
         else:
@@ -446,7 +468,10 @@ class EventLog:
             return
         if self.problem is not None:
             raise self.problem
-        self._loop = asyncio.get_running_loop()
+        self._find_loop()
+        if self._handing is not self._running:
+            self._hand_over()
+        assert self._loop is not None
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append((seq, future))
         # The batch may have settled while the log had no loop, or an older one, to tell.

@@ -47,9 +47,12 @@ class Event:
     h: str = ""
 
 
+_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+
+
 def canonical(value: Any) -> str:
     """Compact ASCII JSON; lone surrogates survive as escapes, NaN and infinities raise ValueError."""
-    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return _encode(value)
 
 
 def chain(previous: str, body: bytes) -> str:
@@ -59,11 +62,14 @@ def chain(previous: str, body: bytes) -> str:
 
 def line_parts(event: Event, data: str) -> tuple[bytes, bytes]:
     """The bytes before and after the batch number; `data` is the canonical JSON of the event's data."""
-    head = f'{{"v":{event.v},"seq":{event.seq},"ts":{canonical(event.ts)},"gen":{event.gen},"b":'
-    blobs = canonical({name: {"digest": ref.digest, "size": ref.size} for name, ref in event.blobs.items()})
+    head = f'{{"v":{event.v},"seq":{event.seq},"ts":{_encode(event.ts)},"gen":{event.gen},"b":'
+    blobs = ",".join(
+        f'{_encode(name)}:{{"digest":{_encode(ref.digest)},"size":{ref.size}}}'
+        for name, ref in event.blobs.items()
+    )
     tail = (
-        f',"agent":{canonical(event.agent)},"turn":{event.turn},"cause":{canonical(event.cause)}'
-        f',"kind":{canonical(event.kind)},"label":{canonical(event.label)},"data":{data},"blobs":{blobs}'
+        f',"agent":{_encode(event.agent)},"turn":{event.turn},"cause":[{",".join(map(str, event.cause))}]'
+        f',"kind":{_encode(event.kind)},"label":{_encode(event.label)},"data":{data},"blobs":{{{blobs}}}'
     )
     return head.encode("ascii"), tail.encode("ascii")
 

@@ -7,6 +7,7 @@ import fcntl
 import os
 import threading
 from array import array
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,7 +120,7 @@ class Journal:
         self._segment = end.segment
         self._size = end.offset
         self._descriptor = self._open_segment()
-        self._queue: SimpleQueue[Draft | None] = SimpleQueue()
+        self._queue: SimpleQueue[list[Draft] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"log {folder.name}", daemon=True)
         self._thread.start()
 
@@ -128,8 +129,8 @@ class Journal:
         """False after `close`, and in a forked child, which has neither lock nor writer thread."""
         return self._lock.held
 
-    def submit(self, draft: Draft) -> None:
-        """Queue a record; it is durable when it settles.
+    def submit(self, drafts: list[Draft]) -> None:
+        """Queue records, to be synced together where they fit one batch; they are durable when they settle.
 
         Raises
         ------
@@ -143,7 +144,7 @@ class Journal:
                 f"the log of session {self.folder.name} is closed, or this is a forked child of its writer; "
                 "write from the process that opened it"
             )
-        self._queue.put(draft)
+        self._queue.put(drafts)
 
     def close(self) -> None:
         """Write what is queued, end the thread, release the lock. Without effect in a forked child."""
@@ -154,23 +155,27 @@ class Journal:
             self._lock.release()
 
     def _run(self) -> None:
-        while (first := self._queue.get()) is not None:
-            batch = [first]
-            size = len(first.tail)
-            stop = False
-            while len(batch) < _MAX_BATCH and size < MAX_BATCH_BYTES:
+        waiting: deque[Draft] = deque()
+        stop = False
+        while not stop or waiting:
+            if not waiting:
+                drafts = self._queue.get()
+                stop = drafts is None
+                waiting.extend(drafts or ())
+            while not stop and len(waiting) < _MAX_BATCH:
                 try:
-                    draft = self._queue.get_nowait()
+                    drafts = self._queue.get_nowait()
                 except Empty:
                     break
-                if draft is None:
-                    stop = True
-                    break
-                batch.append(draft)
-                size += len(draft.tail)
-            self._settle(batch)
-            if stop:
-                return
+                stop = drafts is None
+                waiting.extend(drafts or ())
+            batch: list[Draft] = []
+            size = 0
+            while waiting and len(batch) < _MAX_BATCH and size < MAX_BATCH_BYTES:
+                batch.append(waiting.popleft())
+                size += len(batch[-1].tail)
+            if batch:
+                self._settle(batch)
 
     def _settle(self, batch: list[Draft]) -> None:
         positions: array[int] = array("Q")

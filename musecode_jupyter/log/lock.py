@@ -204,7 +204,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a live process (this one included) is the writer of the session in `folder`; changes nothing."""
+    """Whether a live process (this one included) writes the session in `folder`; changes nothing."""
     path = folder / "lock"
     try:
         known = os.stat(path)

@@ -44,9 +44,12 @@ def checked(kind: str, data: Payload | Mapping[str, Any]) -> dict[str, Any]:
 
 def redacted(redactor: Redactor, kind: str, data: dict[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
     """Canonical JSON of the data without secrets, what a reader of it sees, and the patterns hit."""
-    clean, hits = redactor.value(data)
+    hits: list[str] = []
     try:
-        text = canonical(clean)
+        text = canonical(data)
+        if redactor.suspects(text):
+            clean, hits = redactor.value(data)
+            text = canonical(clean)
     except (ValueError, TypeError, RecursionError) as problem:
         raise LogError(f"the data of {kind} cannot be written as JSON: {problem}") from None
     # What is folded now must be what a restart folds: no tuples, only strings as keys, nothing shared.

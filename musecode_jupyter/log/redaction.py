@@ -19,9 +19,13 @@ _KEPT = 1 << 12
 
 @dataclass(frozen=True)
 class _Pattern:
-    """Group `secret` of a match is replaced if `accept` says that its text is one."""
+    """Group `secret` of a match is replaced if `accept` says that its text is one.
+
+    Every match holds one of `hints`, whatever its case: a look for them costs far less than the expression.
+    """
 
     name: str
+    hints: tuple[str, ...]
     regex: re.Pattern[str]
     accept: Callable[[str], bool]
 
@@ -52,59 +56,74 @@ def _key_like(text: str) -> bool:
     return _mixed(text) and (len(text) >= 40 or any(each.isupper() for each in text))
 
 
-def _pattern(name: str, regex: str, accept: Callable[[str], bool] = _always) -> _Pattern:
-    return _Pattern(name, re.compile(regex), accept)
+def _pattern(
+    name: str, hints: tuple[str, ...], regex: str, accept: Callable[[str], bool] = _always
+) -> _Pattern:
+    # ASCII only: else `ſ` would be an `s` to the expression and not to its hint.
+    return _Pattern(name, hints, re.compile(regex, re.ASCII), accept)
 
 
 _NAME = (
-    r"(?:(?i:[a-z0-9_.-]*(?:api[_-]?key|apikey|secret|secret[_-]?key|access[_-]?key|private[_-]?key|password|passwd"
-    r"|access[_-]?token|auth[_-]?token|refresh[_-]?token|bearer[_-]?token|client[_-]?secret))|[A-Z0-9_]*TOKEN)"
+    r"(?:(?i:(?:api[_-]?key|apikey|secret|secret[_-]?key|access[_-]?key|private[_-]?key|password|passwd"
+    r"|access[_-]?token|auth[_-]?token|refresh[_-]?token|bearer[_-]?token|client[_-]?secret))|(?<![a-z])TOKEN)"
 )
 _PEM_BEGIN = r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY-----"
 _PEM_END = r"-----END (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY-----"
+# Stops at the next block, so that a text of many beginnings is not read as many times.
+_PEM_BODY = r"(?:[\s\\A-Za-z0-9+/=:,]|-(?!----BEGIN ))"
 # What may still become the block above.
 _PEM_OPEN = re.compile(
-    rf"-----BEGIN (?:[A-Z0-9]{{1,20}} ){{0,4}}[A-Z0-9]*-{{0,5}}\Z|{_PEM_BEGIN}[\s\\A-Za-z0-9+/=:,-]*\Z"
+    rf"-----BEGIN (?:[A-Z0-9]{{1,20}} ){{0,4}}[A-Z0-9]*-{{0,5}}\Z|{_PEM_BEGIN}{_PEM_BODY}*\Z"
 )
 # Between a word and its value a match never crosses a line, on which the cuts of a stream rely.
 _PATTERNS = (
     _pattern(
         "pem-private-key",
-        rf"(?P<secret>{_PEM_BEGIN}(?:[\s\\A-Za-z0-9+/=:,-]{{16,16384}}?{_PEM_END}"
+        ("private key-----",),
+        rf"(?P<secret>{_PEM_BEGIN}(?:{_PEM_BODY}{{16,16384}}?{_PEM_END}"
         r"|(?:\s|\\n|\\r)*(?:[A-Za-z0-9+/=]{16,}(?:\s|\\n|\\r)*)+))",
     ),
     _pattern(
-        "jwt", r"(?<![\w-])(?P<secret>eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})"
+        "jwt",
+        ("eyj",),
+        r"(?<![\w-])(?P<secret>eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})",
     ),
     _pattern(
-        "github-token", r"(?<![A-Za-z0-9])(?P<secret>gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,})"
+        "github-token",
+        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+        r"(?<![A-Za-z0-9])(?P<secret>gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,})",
     ),
-    _pattern("gitlab-token", r"(?<![\w-])(?P<secret>glpat-[A-Za-z0-9_-]{20,})"),
-    _pattern("slack-token", r"(?<![\w-])(?P<secret>xox[abeoprs]-[A-Za-z0-9-]{10,})", _mixed),
-    _pattern("aws-key-id", r"(?<![A-Za-z0-9])(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})(?![A-Za-z0-9])"),
-    _pattern("google-key", r"(?<![\w-])(?P<secret>AIza[A-Za-z0-9_-]{35})(?![\w-])"),
-    _pattern("huggingface-token", r"(?<![A-Za-z0-9_])(?P<secret>hf_[A-Za-z0-9]{30,})"),
-    _pattern("meta-key", r"(?<![A-Za-z0-9])(?P<secret>LLM\|[0-9]{6,}\|[A-Za-z0-9_-]{16,})"),
-    _pattern("sk-key", r"(?<![\w-])(?P<secret>sk-[A-Za-z0-9_-]{20,})", _key_like),
-    _pattern("bearer", r"(?<!\w)(?i:bearer)[ \t]+(?P<secret>[A-Za-z0-9._~+/=-]{16,})", _mixed),
-    _pattern("basic-auth", r"(?<!\w)(?i:authorization:[ \t]*basic)[ \t]+(?P<secret>[A-Za-z0-9+/=]{8,})"),
-    _pattern("url-password", r"(?<=://)[^/\s:@\"'\[\]]{0,64}:(?P<secret>[^/\s:@\"'\[\]]{3,})(?=@)"),
+    _pattern("gitlab-token", ("glpat-",), r"(?<![\w-])(?P<secret>glpat-[A-Za-z0-9_-]{20,})"),
+    _pattern("slack-token", ("xox",), r"(?<![\w-])(?P<secret>xox[abeoprs]-[A-Za-z0-9-]{10,})", _mixed),
+    _pattern(
+        "aws-key-id",
+        ("akia", "asia"),
+        r"(?<![A-Za-z0-9])(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})(?![A-Za-z0-9])",
+    ),
+    _pattern("google-key", ("aiza",), r"(?<![\w-])(?P<secret>AIza[A-Za-z0-9_-]{35})(?![\w-])"),
+    _pattern("huggingface-token", ("hf_",), r"(?<![A-Za-z0-9_])(?P<secret>hf_[A-Za-z0-9]{30,})"),
+    _pattern("meta-key", ("llm|",), r"(?<![A-Za-z0-9])(?P<secret>LLM\|[0-9]{6,}\|[A-Za-z0-9_-]{16,})"),
+    _pattern("sk-key", ("sk-",), r"(?<![\w-])(?P<secret>sk-[A-Za-z0-9_-]{20,})", _key_like),
+    _pattern("bearer", ("bearer",), r"(?<!\w)(?i:bearer)[ \t]+(?P<secret>[A-Za-z0-9._~+/=-]{16,})", _mixed),
+    _pattern(
+        "basic-auth", ("basic",), r"(?<!\w)(?i:authorization:[ \t]*basic)[ \t]+(?P<secret>[A-Za-z0-9+/=]{8,})"
+    ),
+    _pattern("url-password", ("://",), r"(?<=://)[^/\s:@\"'\[\]]{0,64}:(?P<secret>[^/\s:@\"'\[\]]{3,})(?=@)"),
     _pattern(
         "assignment",
-        rf"(?<![A-Za-z0-9_.-]){_NAME}(?:\\?[\"'])?[ \t]*(?:=|:)[ \t]*(?:\\?[\"'])?"
+        ("key", "secret", "passw", "token"),
+        rf"{_NAME}(?:\\?[\"'])?[ \t]*(?:=|:)[ \t]*(?:\\?[\"'])?"
         r"(?P<secret>[A-Za-z0-9_+/=.~-]{12,})(?![A-Za-z0-9_+/=.~(\[{-])",
         _random,
     ),
 )
-_SECRET_NAME = re.compile(_NAME + r"\Z")
+_SECRET_NAME = re.compile(_NAME + r"\Z", re.ASCII)
 _SECRET_VALUE = re.compile(r"[^\s\[]{12,4096}\Z")
-# One cheap look for a part that every match of some pattern has.
-_HINT = re.compile(
-    r"PRIVATE KEY-----|eyJ|gh[pousr]_|github_pat_|glpat-|xox|AKIA|ASIA|AIza|hf_|LLM\||sk-|://|TOKEN"
-    r"|(?i:bearer|basic|key|secret|passw|token)"
-)
+_HINTS = tuple(dict.fromkeys(hint for pattern in _PATTERNS for hint in pattern.hints))
 # Words after which a stream must not be cut: their value may follow.
-_LEAD = re.compile(rf"(?:(?i:bearer|basic|authorization:)|{_NAME}(?:\\?[\"'])?|[=:](?:\\?[\"'])?)[ \t]*\Z")
+_LEAD = re.compile(
+    rf"(?:(?i:bearer|basic|authorization:)|{_NAME}(?:\\?[\"'])?|[=:](?:\\?[\"'])?)[ \t]*\Z", re.ASCII
+)
 _MARKS = {f"[redacted:{name}]" for name in (*(each.name for each in _PATTERNS), "secret")}
 
 
@@ -136,10 +155,21 @@ class Redactor:
             text, count = self._literal.subn("[redacted:secret]", text)
             if count:
                 hits.add("secret")
-        if _HINT.search(text):
-            for pattern in _PATTERNS:
-                text = _apply(pattern, text, hits)
+        lowered = text.lower()
+        for pattern in _PATTERNS:
+            for hint in pattern.hints:
+                if hint in lowered:
+                    text = _apply(pattern, text, hits)
+                    break
         return text, sorted(hits)
+
+    def suspects(self, text: str) -> bool:
+        """Whether a text, or a value of which it is the canonical JSON, can hold a secret at all; cheap."""
+        lowered = text.lower()
+        for hint in _HINTS:
+            if hint in lowered:
+                return True
+        return self._literal is not None and self._literal.search(text) is not None
 
     def value(self, value: Any) -> tuple[Any, list[str]]:
         """The same for every string in a JSON-like value, keys included; the value itself is not changed."""
@@ -173,7 +203,7 @@ class Redactor:
         if (
             isinstance(value, str)
             and isinstance(key, str)
-            and _SECRET_NAME.match(key)
+            and _SECRET_NAME.search(key)
             and _SECRET_VALUE.match(value)
             and _random(value)
         ):
@@ -219,10 +249,13 @@ class RedactionStream:
         """The last place that no match, known or still to come, can reach over."""
         text = self._held
         limit = len(text) - max(self._redactor.longest - 1, 0)
+        spans = list(self._redactor.spans(text))
         begin = text.rfind("-----BEGIN ")
-        if begin >= 0 and _PEM_OPEN.match(text, begin) and not re.search(_PEM_END, text[begin:]):
-            limit = min(limit, begin)
-        spans = self._redactor.spans(text)
+        if begin >= 0:
+            # The one pattern that goes over lines.
+            spans += [match.span() for match in _PATTERNS[0].regex.finditer(text)]
+            if _PEM_OPEN.match(text, begin) and not re.search(_PEM_END, text[begin:]):
+                limit = min(limit, begin)
         cut = limit
         while cut > 0:
             cut = max(text.rfind(" ", 0, cut), text.rfind("\n", 0, cut), text.rfind("\t", 0, cut)) + 1

@@ -92,7 +92,7 @@ def _type(annotation: Any) -> str:
     if origin is dict:
         return f"object of {_type(arguments[1])}"
     plain = {str: "string", int: "integer", float: "number", bool: "boolean"}
-    return plain[annotation] if annotation in plain else f"{annotation.__name__}"
+    return plain.get(annotation) or f"{annotation.__name__}"
 
 
 if __name__ == "__main__":

@@ -175,5 +175,5 @@ def parse_price(text: str) -> Price:
 def cost(info: ModelInfo, usage: Usage) -> float:
     """US dollars for one call; cached tokens are part of the input, reasoning tokens part of the output."""
     price = info.price
-    fresh = usage.input - usage.cached
+    fresh = max(0, usage.input - usage.cached)
     return (fresh * price.input + usage.cached * price.cached + usage.output * price.output) / 1e6

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
-from musecode_jupyter.models.catalogue import DEFAULT_MODEL, LOCAL_MODEL, tier_of
+from musecode_jupyter.models.catalogue import CATALOGUE, DEFAULT_MODEL, LOCAL_MODEL, tier_of
 from musecode_jupyter.runtime.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ _OTHER_KEY = "MUSECODE_API_KEY"
 _SECRET_NAME = re.compile(
     r"(^|_)(API_?KEY|ACCESS_KEY|SECRET_KEY|PRIVATE_KEY|TOKEN|SECRET|PASSWORD|PASSWD)$", re.IGNORECASE
 )
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 # Shorter values ("none", "test") would blot out ordinary text wherever they occur.
 _MIN_SECRET = 8
 
@@ -53,8 +55,9 @@ def resolve_endpoint(
 ) -> Endpoint:
     """The endpoint that the arguments and, where they are None, the environment ask for.
 
-    No key and no base URL mean the embedded local model. Meta's keys are sent to Meta's host only; any
-    other address gets `MUSECODE_API_KEY` or none. The default dialect is `responses` at Meta, else `chat`.
+    No key and no base URL mean the embedded local model. Meta's keys are sent to Meta's host and to this machine
+    only; any other address gets `MUSECODE_API_KEY` or none. The default dialect is `responses` at Meta and for
+    Meta's model ids, else `chat`.
 
     Raises
     ------
@@ -114,6 +117,7 @@ def make_client(endpoint: Endpoint, http: httpx.AsyncClient) -> ModelClient:
     )
 
 
+@cache
 def encoder(api: str, origin: str) -> ModelClient:
     """A client that only forms request bytes, as the caller `origin` did: for comparing them in a replay."""
     import httpx
@@ -130,8 +134,8 @@ def encoder(api: str, origin: str) -> ModelClient:
 def secrets(environ: Mapping[str, str]) -> list[str]:
     """Values that must never be logged, sent or shown: our keys, and what else is named as secret.
 
-    Longest first, so that a secret that contains another is replaced whole. Values under 8 characters are left
-    out.
+    Longest first, so that a secret that contains another is replaced whole. Values under 8 characters are not
+    among them.
     """
     values = {value.strip() for name, value in environ.items() if _SECRET_NAME.search(name)}
     return sorted(
@@ -140,14 +144,18 @@ def secrets(environ: Mapping[str, str]) -> list[str]:
 
 
 def _other(environ: Mapping[str, str], address: str, model: str | None, dialect: Api | None) -> Endpoint:
-    meta = urlsplit(address)[:2] == urlsplit(META_BASE_URL)[:2]
-    key_source, key = _first_key(environ, (_OTHER_KEY, *_META_KEYS) if meta else (_OTHER_KEY,))
-    if model is None and not meta:
+    parts = urlsplit(address)
+    meta = parts[:2] == urlsplit(META_BASE_URL)[:2]
+    # A key of Meta's never goes to another host, but a gateway on this machine may pass it on.
+    trusted = meta or parts.hostname in _LOOPBACK
+    key_source, key = _first_key(environ, (_OTHER_KEY, *_META_KEYS) if trusted else (_OTHER_KEY,))
+    like_meta = meta or dialect == "responses" or model in CATALOGUE
+    if model is None and not like_meta:
         raise ConfigurationError(
             "MUSECODE_BASE_URL is set but no model: set MUSECODE_MODEL to an id that it serves"
         )
     return Endpoint(
-        dialect or ("responses" if meta else "chat"), address, model or DEFAULT_MODEL, key_source, key
+        dialect or ("responses" if like_meta else "chat"), address, model or DEFAULT_MODEL, key_source, key
     )
 
 

@@ -138,8 +138,9 @@ class LocalModel:
         if "base_url" not in answer:
             reason = answer.get("error") or "it ended while loading"
             raise ModelError(
-                f"the local model server did not start: {reason}{self._log_tail()}; check that {path} is a model "
-                f"that llama.cpp can load and that about {self._memory_gb(path):.1f} GB of memory are free",
+                f"the local model server did not start: {reason}{self._log_tail()}; check that {path} "
+                f"is a model that llama.cpp can load and that about {self._memory_gb(path):.1f} GB of memory "
+                "are free",
                 kind="local_server",
             )
         self._base_url = str(answer["base_url"])
@@ -154,15 +155,11 @@ class LocalModel:
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     process.stdin.write(json.dumps(config).encode() + b"\n")
                     await process.stdin.drain()
-                # The runtime's own output may precede the line.
-                while line := await process.stdout.readline():
-                    with contextlib.suppress(ValueError):
-                        answer = json.loads(line)
-                        if isinstance(answer, dict):
-                            return answer
+                line = await process.stdout.readline()
         except TimeoutError:
             return {"error": f"it was not ready after {self._deadline:.0f} s"}
-        return {}
+        answer: dict[str, Any] = json.loads(line) if line else {}
+        return answer
 
     def _log_tail(self) -> str:
         assert self._log is not None

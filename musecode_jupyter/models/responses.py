@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from musecode_jupyter.models.catalogue import CATALOGUE
@@ -160,6 +161,7 @@ class ResponsesClient:
         )
         answer = _Answer(caller, self._origin)
         previous = ""
+        final: Final | None = None
         async with aclosing(post_events(self._http, caller, body, read_timeout=self._read_timeout)) as events:
             async for event in events:
                 if event.is_done:
@@ -170,18 +172,21 @@ class ResponsesClient:
                 previous = event.data
                 part = answer.take(event.event, event.data)
                 if isinstance(part, Final):
-                    calls = fresh_call_ids([i for i in part.items if isinstance(i, ToolCall)], request, body)
-                    items = tuple(next(calls) if isinstance(i, ToolCall) else i for i in part.items)
-                    yield Final(part.status, items, part.usage, part.model, part.response_id, part.reason)
-                    return
+                    final = part
+                    break
                 if part is not None:
                     yield part
-        raise ModelError(
-            f"the stream from {self._base_url} ended without a terminal event; its outcome is unknown and "
-            "nothing of it is used: try again",
-            kind="stream_cut",
-            retryable=True,
-        )
+        if final is None:
+            raise ModelError(
+                f"the stream from {self._base_url} ended without a terminal event; its outcome is unknown, "
+                "and nothing of it is used: try again",
+                kind="stream_cut",
+                retryable=True,
+            )
+        calls = fresh_call_ids([item for item in final.items if isinstance(item, ToolCall)], request, body)
+        items = tuple(next(calls) if isinstance(item, ToolCall) else item for item in final.items)
+        # The connection is given back by now, even if a consumer stops at the Final without closing this.
+        yield replace(final, items=items)
 
     def _input(self, request: ModelRequest) -> list[dict[str, Any]]:
         wire: list[dict[str, Any]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Protocol
 
@@ -130,6 +130,6 @@ class ModelClient(Protocol):
         """The exact bytes that `stream` sends for `request`; pure, so that a replay can compare them."""
         ...
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Send `body(request)`; yield deltas, then exactly one `Final`, or raise `ModelError`."""
         ...

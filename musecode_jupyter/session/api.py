@@ -45,17 +45,20 @@ class GoalResult:
 
 
 class GoalHandle:
-    """A goal that was started: await it, wait for it, stop it; interrupting a wait leaves the goal running."""
+    """A goal that was started: await it, wait for it, stop it; interrupting a wait leaves the goal running.
+
+    `session` is where it runs, `number` the seq of its goal.set event.
+    """
 
     def __init__(self, session: Session, number: int, text: str) -> None:
-        self._session = session
+        self.session = session
         self.number = number
         self.text = text
 
     @property
     def result(self) -> GoalResult:
         """How the goal stands now."""
-        return self._session.goal_result(self.number)
+        return self.session.goal_result(self.number)
 
     @property
     def status(self) -> str:
@@ -64,35 +67,35 @@ class GoalHandle:
 
     def wait(self, timeout: float | None = None) -> GoalResult:
         """Block until the goal does not run any more; TimeoutError after `timeout` seconds, and the goal goes on."""
-        self._session.call(lambda core: core.wait(self.number), timeout=timeout)
+        self.session.call(lambda core: core.wait(self.number), timeout=timeout)
         return self.result
 
     def __await__(self) -> Generator[Any, None, GoalResult]:
         return self._wait().__await__()
 
     async def _wait(self) -> GoalResult:
-        await self._session.run(lambda core: core.wait(self.number))
+        await self.session.run(lambda core: core.wait(self.number))
         return self.result
 
     def pause(self) -> None:
         """Rest after the step that is under way."""
-        self._session.pause(self.number)
+        self.session.pause(self.number)
 
     def resume(self) -> None:
         """Go on after a pause or a stop short of the goal."""
-        self._session.call(lambda core: core.resume_goal(self.number))
+        self.session.call(lambda core: core.resume_goal(self.number))
 
     def stop(self) -> None:
         """End what runs, at once; what was done so far is kept."""
-        self._session.call(lambda core: core.stop(self.number))
+        self.session.call(lambda core: core.stop(self.number))
 
     def steer(self, text: str) -> None:
         """Tell the agent something while it works."""
-        self._session.call(lambda core: core.steer(text))
+        self.session.call(lambda core: core.steer(text))
 
     def diff(self) -> str:
         """The landed diff, or what the worktree holds so far."""
-        return self._session.call(lambda core: core.diff(self.number))
+        return self.session.call(lambda core: core.diff(self.number))
 
     def __repr__(self) -> str:
         return f"Goal({self.text!r}, status={self.status!r})"

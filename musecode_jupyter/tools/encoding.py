@@ -82,4 +82,4 @@ def shown(text: str) -> str:
     """`text` with line endings as LF and without lone surrogates, as a model sees it."""
     if "\r" in text:
         text = ENDING.sub("\n", text)
-    return re.sub("[\ud800-\udfff]", "\ufffd", text)
+    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)

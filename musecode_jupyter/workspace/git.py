@@ -387,7 +387,7 @@ class Git:
         return result.out.decode("utf-8", "replace")
 
     async def diff_worktree(self, base: str) -> str:
-        """Unified diff from commit `base` to the files as they are, new ones included; the index is left alone."""
+        """Unified diff from commit `base` to the files as they are, new ones too; the index is left alone."""
         with tempfile.TemporaryDirectory(prefix="musecode-") as folder:
             env = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
             await self.run("read-tree", base, env=env)

@@ -138,9 +138,10 @@ async def overlap(git_checkout: Git, old: str, new: str) -> list[str]:
         overlooked = path in hidden and os.path.lexists(git.root / path)
         if entry != after and (entry != before or fold(path) in unstaged or overlooked):
             found.add(path)
-    needed = [path for path, (_, after) in delta.items() if after is not None and path not in index]
-    tracked = {fold(path) for path in index}
-    found.update(await asyncio.to_thread(_in_the_way, git.root, needed, tracked, fold))
+    absent = [path for path in delta if path not in index]
+    # Other tracked paths are in the way too: the user staged them, and git would not take them off.
+    moving = {fold(path) for path in delta if path in index}
+    found.update(await asyncio.to_thread(_in_the_way, git.root, absent, moving, fold))
     return sorted(found)
 
 
@@ -201,8 +202,8 @@ async def update_checkout(git: Git, ref: str, old: str, new: str) -> str:
     Raises
     ------
     CheckoutBlocked
-        Something of the user's is in the way; nothing was touched. `overlap` tells before the branch is moved;
-        if the user was quicker, `undo_land` takes the branch back.
+        Something of the user's is in the way; nothing was touched. `overlap` tells before the branch is
+        moved; if the user was quicker, `undo_land` takes the branch back.
     GitError
         The checkout is damaged, its index is locked, or a merge or the like is under way in it.
     """
@@ -222,14 +223,18 @@ async def _bring_along(tree: Worktree, old: str, new: str, lock: int) -> str:
     git = await Git.at_worktree(tree.path)
     delta = await _delta(git, old, new)
     index, _ = await _index(git)
-    if not any(index.get(path) == before for path, (before, _) in delta.items()):
-        return f"{where} is already at {new[:12]}."
     # The mark says that the paths of this step were free of the user's changes when it began, so that after
-    # a crash a half-written file is known for ours.
+    # a crash a half-written file is known for ours; and then that it ended, so that what the user stages
+    # afterwards is not taken for a reason to do it again.
     mark = git.git_dir / "musecode-checkout"
-    interrupted = mark.is_file() and mark.read_text() == f"{old} {new}\n"
+    marked = mark.read_text() if mark.is_file() else ""
+    pending = any(index.get(path) == before for path, (before, _) in delta.items())
+    complete = all(index.get(path) == after for path, (_, after) in delta.items())
+    if complete or (marked == f"{old} {new} done\n" and not pending):
+        return f"{where} is already at {new[:12]}."
+    interrupted = marked == f"{old} {new} begun\n"
     await _settle(git, new, delta, index, await overlap(git, old, new), interrupted, where)
-    _write_durably(mark, f"{old} {new}\n")
+    _write_durably(mark, f"{old} {new} begun\n")
     # Only refreshes recorded file times; its exit status says whether anything is dirty, which is fine.
     await git.run("update-index", "-q", "--refresh", check=False, timeout=300.0)
     try:
@@ -241,7 +246,7 @@ async def _bring_along(tree: Worktree, old: str, new: str, lock: int) -> str:
         if blocked:
             raise _blocked(where, blocked) from None
         raise
-    mark.unlink(missing_ok=True)
+    _write_durably(mark, f"{old} {new} done\n")
     return f"{where} was updated to {new[:12]}: {len(delta)} path{'s' * (len(delta) != 1)}."
 
 
@@ -254,7 +259,7 @@ async def _settle(
     interrupted: bool,
     where: str,
 ) -> None:
-    """Make `paths` acceptable to git where nothing can be lost by it, else raise CheckoutBlocked untouched."""
+    """Make `paths` acceptable to git where nothing can be lost by it, else raise CheckoutBlocked."""
     done: list[str] = []
     partial: list[str] = []
     blocked: list[str] = []
@@ -287,7 +292,9 @@ async def _compare(git: Git, path: str, after: Entry | None) -> str:
     file = git.root / path
     try:
         status = file.lstat()
-    except (FileNotFoundError, NotADirectoryError):
+    except NotADirectoryError:
+        return "other"
+    except FileNotFoundError:
         return "missing" if after is not None else "same"
     if after is None or after[0] == _SUBMODULE:
         return "other"
@@ -351,10 +358,10 @@ async def _fold(git: Git) -> Callable[[str], str]:
     return str.casefold if answer.out.strip() == b"true" else str
 
 
-def _in_the_way(root: Path, needed: list[str], tracked: set[str], fold: Callable[[str], str]) -> set[str]:
-    """The untracked and ignored paths that stand where one of the `needed` paths is to be written."""
+def _in_the_way(root: Path, absent: list[str], moving: set[str], fold: Callable[[str], str]) -> set[str]:
+    """What stands where a path `absent` from the index is to come or go, and is not itself `moving`."""
     found: set[str] = set()
-    for path in needed:
+    for path in absent:
         parts = path.split("/")
         for depth in range(1, len(parts) + 1):
             name = "/".join(parts[:depth])
@@ -363,25 +370,25 @@ def _in_the_way(root: Path, needed: list[str], tracked: set[str], fold: Callable
                 break
             folder = place.is_dir() and not place.is_symlink()
             if not folder:
-                if fold(name) not in tracked:
+                if fold(name) not in moving:
                     found.add(name)
                 break
             if os.path.lexists(place / ".git"):
                 found.add(name)
                 break
         else:
-            found.update(_untracked_below(root, path, tracked, fold))
+            found.update(_others_below(root, path, moving, fold))
     return found
 
 
-def _untracked_below(root: Path, path: str, tracked: set[str], fold: Callable[[str], str]) -> set[str]:
-    """The untracked files in the folder `path`, which is to become a file."""
+def _others_below(root: Path, path: str, moving: set[str], fold: Callable[[str], str]) -> set[str]:
+    """The files that stay in the folder `path`, which is to become a file."""
     found: set[str] = set()
     for folder, subfolders, files in os.walk(root / path):
         links = [name for name in subfolders if os.path.islink(os.path.join(folder, name))]
         for name in [*files, *links]:
             inner = os.path.relpath(os.path.join(folder, name), root)
-            if fold(inner) not in tracked:
+            if fold(inner) not in moving:
                 found.add(inner)
     return found
 
@@ -413,7 +420,7 @@ async def _swap(git: Git, ref: str, old: str, new: str, reason: str, lock: int) 
 
 
 async def _require_no_rebase(git: Git, ref: str) -> None:
-    """A rebase detaches HEAD and moves its branch only at the end, and would then fail or undo the landing."""
+    """A rebase detaches HEAD and moves its branch only at the end, and would fail or undo the landing."""
     for admin in [git.common_dir, *sorted((git.common_dir / "worktrees").glob("*"))]:
         for kind in ("rebase-merge", "rebase-apply"):
             name = admin / kind / "head-name"

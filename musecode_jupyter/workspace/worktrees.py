@@ -180,8 +180,8 @@ async def commit_all(git_in_worktree: Git, message: str, author: str = AUTHOR) -
     foreign = sorted(change.path for change in changes if change.submodule or change.path.endswith("/"))
     if foreign:
         raise GitError(
-            f"{some_names(foreign)} in {git.root} is a repository of its own and changed; its contents cannot "
-            "be committed here. Remove its .git folder to keep the files, or undo the change."
+            f"{some_names(foreign)} in {git.root} is a repository of its own and changed; its contents "
+            "cannot be committed here. Remove its .git folder to keep the files, or undo the change."
         )
     if changes:
         await git.run_index("add", "-A", timeout=300.0)

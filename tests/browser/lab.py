@@ -195,7 +195,7 @@ class Notebook:
         )
 
     def run(self, index: int, wait: bool = True) -> None:
-        """Run a cell; `wait` until it has ended, with AssertionError if it put out an error, or go on at once."""
+        """Run a cell and go on at once, or `wait` for its end; then AssertionError if it put out an error."""
         self.page.evaluate(
             """async ([index, wait]) => {
                 const notebook = window.jupyterapp.shell.currentWidget.content;

@@ -1,4 +1,4 @@
-"""Real processes that are killed, forked, starved of disk or refused: what was acknowledged is there afterwards."""
+"""Real processes killed, forked, starved of disk or refused: what was acknowledged is there afterwards."""
 
 from __future__ import annotations
 
@@ -180,9 +180,13 @@ def test_nothing_is_written_after_a_failed_write_or_sync(tmp_path: Path, disk: F
     async def run() -> None:
         log = create(tmp_path / "s", disk=disk)
         done = []
-        with pytest.raises(LogReadOnly, match="Input/output error.*read-only.*check the disk"):
+
+        async def write() -> None:
             for n in range(100):
                 done.append((await log.append("user.message", message(str(n)))).seq)
+
+        with pytest.raises(LogReadOnly, match=r"Input/output error.*read-only.*check the disk"):
+            await write()
         results = await asyncio.gather(
             *(log.append("user.message", message("later")) for _ in range(5)), return_exceptions=True
         )

@@ -129,7 +129,7 @@ def test_next_turn_is_valid_and_mostly_cached(api: str) -> None:
 @APIS
 @pytest.mark.parametrize("kind", ["bytewise", "crlf", "cr", "duplicates", "unknown_events", "no_done"])
 def test_unusual_but_lawful_streams(api: str, kind: str) -> None:
-    """UTF-8 split over chunks, repeated and unknown events, other line ends: each broke a client in the field."""
+    """UTF-8 split over chunks, repeated and unknown events, other line ends: each broke a client."""
     with ModelServer(Steps([Answer("Grüße, 世界", CALLS, fault=Fault(kind))]), key=KEY) as server:
         *deltas, final = parts_of(api, server.base_url)
     assert "".join(part.text for part in deltas if isinstance(part, TextDelta)) == "Grüße, 世界"
@@ -169,7 +169,7 @@ def test_stream_that_breaks_off_is_an_unknown_outcome(api: str, kind: str) -> No
 
 @APIS
 def test_stream_cut_anywhere_never_gives_a_wrong_answer(api: str, rng: random.Random) -> None:
-    step = rng.choice([7, 11, 13])
+    step = rng.choice([13, 17, 19])
 
     async def sweep() -> list[int]:
         accepted: list[int] = []
@@ -204,17 +204,17 @@ def test_stall_is_a_timeout(api: str) -> None:
 
 
 @APIS
-def test_stall_that_ends_in_time_is_nothing(api: str) -> None:
+def test_pause_shorter_than_a_stall_is_nothing(api: str) -> None:
     fault = Fault("stall")
 
     async def run() -> StreamPart:
-        with ModelServer(Steps([Answer("slow", fault=fault)])) as server:
+        with ModelServer(Steps([Answer("slow but steady", fault=fault)])) as server:
             async with plain_http() as http:
                 client = (ResponsesClient if api == "responses" else ChatClient)(http, server.base_url, None)
                 stream = client.stream(ask())
-                first = await anext(stream) if api == "chat" else None
+                assert isinstance(await anext(stream), TextDelta)
                 fault.release.set()
-                return [first, *[part async for part in stream]][-1]  # type: ignore[return-value]
+                return [part async for part in stream][-1]
 
     assert isinstance(asyncio.run(run()), Final)
 
@@ -367,11 +367,8 @@ def test_call_ids_are_usable_and_new(api: str, call_id: str) -> None:
     request = ask(ASK, *earlier)
     finals = [answer_of(api, Answer(calls=twice), request) for _ in range(2)]
     ids = [item.call_id for item in finals[0].items if isinstance(item, ToolCall)]
-    if api == "chat" and call_id:
-        assert len(ids) >= 1
-    else:
-        assert len(ids) == 2
-    assert len({*ids, "same"}) == len(ids) + 1
+    assert len(ids) == 2
+    assert len({*ids, "same"}) == 3
     assert all(1 <= len(one) <= 64 for one in ids)
     assert finals[0].items == finals[1].items
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from fixtures.model_requests import encrypted_for, parse_chat, parse_responses
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musecode_jupyter.models.chat import ChatClient
@@ -342,6 +342,7 @@ def turns(draw: st.DrawFn) -> list[list[Item]]:
     return pieces
 
 
+@settings(max_examples=40)
 @given(turns(), st.randoms(use_true_random=False))
 def test_items_of_a_request_are_a_byte_prefix_of_the_next(
     pieces: list[list[Item]], rng: random.Random

@@ -131,7 +131,7 @@ def test_bytes_outside_the_edit_are_unchanged(
     after: list[tuple[str, str]],
     codec: str,
 ) -> None:
-    # The text before ends in a line that is no empty one: a lone CR would otherwise join the ending behind it.
+    # Without the `s` and `e` a lone CR before or after would join the ending beside it.
     data = encoded([*before, ("s", ""), *middle, ("e", ""), *after], codec)
     old = "MIDDLE\n" * len(middle)
     new = "N" + "".join(f"{word}\n" for word, _ in new_lines).encode("ascii", "ignore").decode()

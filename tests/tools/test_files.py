@@ -52,6 +52,10 @@ def test_a_root_reached_through_a_link(root: Path, tmp_path: Path) -> None:
     assert read_file(tmp_path / "alias", "src/a.py").path == "src/a.py"
 
 
+def bytes_of(root: Path, path: str) -> object:
+    return read_bytes(root, path, 100)
+
+
 @pytest.mark.parametrize(
     ("path", "says"),
     [
@@ -80,7 +84,7 @@ def test_a_root_reached_through_a_link(root: Path, tmp_path: Path) -> None:
     "use",
     [
         read_file,
-        lambda root, path: read_bytes(root, path, 100),
+        bytes_of,
         lambda root, path: write_atomic(root, path, b"x", "0" * 64),
     ],
     ids=["read_file", "read_bytes", "write_atomic"],
@@ -92,18 +96,12 @@ def test_what_is_refused(root: Path, path: str, says: str, use: Callable[[Path, 
     (root / "dangling-in").symlink_to("nothing")
     (root / "to-git").symlink_to(".git")
     (root / "loop").symlink_to("loop")
-    try:
-        result = use(root, path)
-    except ToolProblem as problem:
-        links = {"out-file", "dangling-out", "to-git"}  # the last component: refused for being a link
-        import re
-
-        assert re.search(says, str(problem)) or (path in links and "symbolic link" in str(problem)), str(
-            problem
-        )
-    else:
-        assert path == "gone", result
-        assert result == ("gone", None)
+    if path == "gone" and use is bytes_of:
+        assert use(root, path) == ("gone", None)
+        return
+    # Where links are not followed at all, a last component that is one is refused for that.
+    with pytest.raises(ToolProblem, match=f"{says}|is a symbolic link"):
+        use(root, path)
     assert (root.parent / "outside" / "secret").read_text() == "secret\n"
 
 
@@ -118,9 +116,10 @@ def test_special_files_are_not_opened(root: Path) -> None:
         finally:
             os.chdir(where)
         for name, kind in (("fifo", "FIFO"), ("sock", "socket")):
-            for use in (lambda: read_file(root, name), lambda: write_atomic(root, name, b"x", "0" * 64)):
-                with pytest.raises(ToolProblem, match=kind):
-                    use()
+            with pytest.raises(ToolProblem, match=kind):
+                read_file(root, name)
+            with pytest.raises(ToolProblem, match=kind):
+                write_atomic(root, name, b"x", "0" * 64)
 
 
 def test_link_created_between_check_and_open_is_not_followed(
@@ -281,7 +280,7 @@ def test_write_refuses_what_has_changed(root: Path) -> None:
 def test_change_while_the_new_content_is_written_is_not_overwritten(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file was saved by an editor after its digest was compared and before the new content took its name."""
+    """An editor saved the file after its digest was compared, before the new content took its name."""
     path = root / "src" / "a.py"
     seen = digest_file(path)
     real = os.fsync
@@ -330,7 +329,7 @@ def test_disk_full_changes_nothing_and_says_so(root: Path, monkeypatch: pytest.M
     path = root / "src" / "a.py"
     seen = digest_file(path)
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(ToolProblem, match="No space left on device. Nothing was changed"):
+    with pytest.raises(ToolProblem, match=r"No space left on device\. Nothing was changed"):
         write_atomic(root, "src/a.py", b"new", seen)
     monkeypatch.undo()
     assert digest_file(path) == seen

@@ -1,4 +1,4 @@
-"""Running git: where we are, scrubbed environment, odd names, limits, and one clear line for what is wrong."""
+"""Running git: where we are, scrubbed environment, odd names, limits, one clear line for what is wrong."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_linked_worktree_shares_the_common_dir(repo: Repository, tmp_path: Pat
 def test_variables_of_the_user_do_not_redirect_git(
     repo: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A notebook started from a git hook carries GIT_DIR and GIT_INDEX_FILE; git then worked on another repository."""
+    """A notebook started from a git hook carries GIT_DIR and GIT_INDEX_FILE: git used another repository."""
     Repository(tmp_path).git("init", "-q", "other")
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
     monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path / "other"))
@@ -171,7 +171,7 @@ def test_listing_is_relative_and_leaves_out_ignored_nested_and_submodules(
 
 
 def test_diff_text_is_plain_and_limited_to_paths(repo: Repository) -> None:
-    """External diff programs, textconv, colour and prefixes from the user's settings changed what agents read."""
+    """External diff programs, textconv, colour and prefixes of the user's changed what agents read."""
     repo.git("config", "diff.external", "false")
     repo.git("config", "diff.noprefix", "true")
     repo.git("config", "color.ui", "always")
@@ -196,7 +196,7 @@ def test_an_unknown_commit_is_named(repo: Repository) -> None:
 def test_a_failing_command_gives_reason_code_and_arguments(repo: Repository) -> None:
     git = discover(repo.root)
     with pytest.raises(
-        GitError, match="git cat-file failed in .*: Not a valid object name nothing"
+        GitError, match=r"git cat-file failed in .*: Not a valid object name nothing"
     ) as caught:
         asyncio.run(git.run("cat-file", "blob", "nothing"))
     assert (caught.value.code, caught.value.args_run) == (128, ("cat-file", "blob", "nothing"))
@@ -288,7 +288,7 @@ def test_reading_takes_no_lock_and_leaves_the_index_alone(repo: Repository) -> N
 
 
 def test_at_worktree_refuses_a_worktree_without_its_git_file(repo: Repository) -> None:
-    """The `.git` file of a worktree below another repository was deleted; git then answered for the outer one."""
+    """The `.git` file of a worktree below another repository was lost; git answered for the outer one."""
     tree = repo.root.parent / "outer" / "tree"
     tree.parent.mkdir()
     Repository(tree.parent).git("init", "-q")
@@ -298,7 +298,7 @@ def test_at_worktree_refuses_a_worktree_without_its_git_file(repo: Repository) -
     with pytest.raises(GitError, match=r"has no \.git entry.*git worktree repair"):
         asyncio.run(Git.at_worktree(tree))
     (tree / ".git").mkdir()
-    with pytest.raises(GitError, match="takes .* for a part of .*outer"):
+    with pytest.raises(GitError, match=r"takes .* for a part of .*outer"):
         asyncio.run(Git.at_worktree(tree))
 
 

@@ -1,4 +1,4 @@
-"""Worktrees: made in parallel and after crashes, committed without hooks, removed only when nothing is lost."""
+"""Worktrees: made in parallel and after crashes, committed without hooks, removed when nothing is lost."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_hooks_do_not_run(repo: Repository, tree: Path, tmp_path: Path) -> None:
 
 
 def half_made(repo: Repository, tree: Path) -> Path:
-    """What `git worktree add` leaves when it is killed during the checkout; returns its administrative folder."""
+    """What `git worktree add` leaves when killed during the checkout; returns its administrative folder."""
     repo.git("worktree", "add", "-q", "-b", "musecode/w", str(tree))
     admin = repo.root / ".git" / "worktrees" / tree.name
     (admin / "locked").write_text("initializing")
@@ -197,7 +197,7 @@ def test_a_failing_required_filter_leaves_nothing_behind(repo: Repository, tree:
     repo.commit({".gitattributes": "*.bin filter=big\n", "data.bin": "data\n"})
     repo.git("config", "filter.big.smudge", "false")
     repo.git("config", "filter.big.required", "true")
-    with pytest.raises(GitError, match="git worktree failed in .*smudge filter big failed"):
+    with pytest.raises(GitError, match=r"git worktree failed in .*smudge filter big failed"):
         create(repo, tree)
     assert not tree.exists()
     repo.git("config", "--remove-section", "filter.big")
@@ -437,7 +437,7 @@ def test_the_lock_excludes_other_processes_and_a_kill_frees_it(repo: Repository,
 
 
 def test_git_keeps_the_lock_when_we_are_killed(repo: Repository, tmp_path: Path) -> None:
-    """After kill -9 a restart worked beside a `git worktree add` of the old process that was still running."""
+    """After kill -9 a restart worked beside a `git worktree add` of the old process that still ran."""
     fifo, stop = tmp_path / "fifo", tmp_path / "stop"
     os.mkfifo(fifo)
     os.mkfifo(stop)

@@ -120,9 +120,9 @@ function render({ model: link, el }: RenderContext): () => void {
     }
     if (approval.what) card.append(h("pre", { class: "muse-code muse-what", tabindex: 0, "aria-label": "Exactly this will run" }, approval.what));
     if (approval.diff) card.append(diffBlock(approval.diff));
-    const facts = h("dl", { class: "muse-facts" });
+    const facts = h("div", { class: "muse-facts" });
     const fact = (name: string, value: string, mono = true): void => {
-      if (value) facts.append(h("dt", {}, name), h("dd", {}, mono ? h("code", {}, value) : value));
+      if (value) facts.append(h("span", { class: "muse-fact" }, `${name} `, mono ? h("code", {}, value) : h("b", {}, value)));
     };
     fact("in", approval.cwd);
     fact("rule that asked", approval.rule);

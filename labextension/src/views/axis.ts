@@ -273,14 +273,21 @@ export class Axis {
     const height = TRACK - 3;
     const colour = span.kind === "model" ? paint.model : paint[`tool-${span.effect || "none"}`];
     const acted = span.acted === Infinity ? right : Math.min(Math.max(this.x(span.acted), left), right);
-    g.fillStyle = colour.soft;
-    g.fillRect(left, top, right - left, height);
-    if (right > acted) {
+    // A bar of a few pixels is one rectangle: thousands of them are in sight when all of a long run is shown.
+    const narrow = right - left < 4;
+    if (!narrow) {
+      g.fillStyle = colour.soft;
+      g.fillRect(left, top, right - left, height);
+    }
+    if (narrow) {
+      g.fillStyle = colour.solid;
+      g.fillRect(left, top, right - left, height);
+    } else if (right > acted) {
       g.fillStyle = colour.solid;
       g.fillRect(acted, top, right - acted, height);
     }
     const width = right - left;
-    if (width < 4) {
+    if (narrow) {
       if (span.state === "failed") {
         g.fillStyle = paint.error;
         g.fillRect(left, top + height - 3, width, 3);

@@ -10,17 +10,20 @@ const LONG_TEXT = 20_000;
 
 export class Detail {
   readonly element: HTMLElement;
-  private readonly body: HTMLElement;
   private readonly cache = new Map<number, DetailMessage>();
   private shown = 0;
 
   constructor(
     private readonly select: (seq: number) => void,
     private readonly ask: (seq: number) => void,
+    private readonly close: () => void,
   ) {
-    this.body = h("div", { class: "muse-detail-body" });
-    this.element = h("section", { class: "muse-detail", tabindex: 0, "aria-label": "Event detail" }, this.body);
-    this.empty();
+    this.element = h("section", { class: "muse-detail", tabindex: 0, "aria-label": "Event detail", hidden: true });
+  }
+
+  hide(): void {
+    this.shown = 0;
+    this.element.hidden = true;
   }
 
   focus(): void {
@@ -32,9 +35,10 @@ export class Detail {
     this.shown = seq;
     const event = model.get(seq);
     if (!event) {
-      this.empty();
+      this.hide();
       return;
     }
+    this.element.hidden = false;
     const full = this.cache.get(seq);
     this.draw(model, event, full);
     this.element.scrollTop = 0;
@@ -51,12 +55,10 @@ export class Detail {
     if (message.seq === this.shown && event) this.draw(model, event, message);
   }
 
-  private empty(): void {
-    this.body.replaceChildren(h("p", { class: "muse-note" }, "Select an event to see its data and what caused it."));
-  }
-
   private draw(model: TimelineModel, event: EventSummary, full: DetailMessage | undefined): void {
     const at = model.times[model.indexOf(event.seq)]!;
+    const close = h("button", { type: "button", class: "muse-button muse-close", "aria-label": "Close the detail" }, "Close");
+    close.addEventListener("click", this.close);
     const parts: (Node | string)[] = [
       h(
         "div",
@@ -66,9 +68,12 @@ export class Detail {
         h("span", { class: "muse-dim muse-num" }, `#${event.seq}`),
         h("span", { class: "muse-dim muse-num" }, clock(at, true)),
         h("span", { class: "muse-dim" }, `${event.agent || "harness"}${event.turn ? `, turn ${event.turn}` : ""}`),
+        h("span", { class: "muse-space" }),
+        close,
       ),
       h("p", { class: "muse-detail-text" }, event.text),
     ];
+    if (full?.diff) parts.push(heading("Diff"), diffBlock(full.diff));
     const causes = model.causes(event.seq, CAUSES);
     const opener = event.ref === null ? undefined : model.get(event.ref);
     if (opener && !causes.includes(opener)) parts.push(this.links("Opened by", [opener]));
@@ -79,11 +84,10 @@ export class Detail {
       .map((seq) => model.get(seq))
       .filter((e): e is EventSummary => e !== undefined);
     if (effects.length) parts.push(this.links("Led to", effects));
-    if (full?.diff) parts.push(heading("Diff"), diffBlock(full.diff));
     if (full && !full.event) parts.push(h("p", { class: "muse-note" }, "The log has no such event any more."));
     const data = full?.event?.["data"] ?? event.data;
     parts.push(heading(full ? "Data" : "Data (summary)"), dataTable(data));
-    this.body.replaceChildren(...parts);
+    this.element.replaceChildren(...parts);
   }
 
   private links(title: string, events: readonly EventSummary[]): HTMLElement {
@@ -125,6 +129,10 @@ export function dataTable(data: unknown): HTMLElement {
 
 function pretty(value: unknown): string {
   if (typeof value === "string") return value;
+  if (Array.isArray(value) && value.length && value.every((v) => typeof v === "string" && !v.includes("\n"))) {
+    const joined = value.join(", ");
+    return joined.length <= 160 ? joined : value.join("\n");
+  }
   return JSON.stringify(value, null, 2) ?? String(value);
 }
 

@@ -42,7 +42,7 @@ export function uniqueId(prefix: string): string {
 
 /** A unified diff, line by line; the sign stays in the text, so colour is never the only mark. */
 export function diffBlock(diff: string, limit = 2000): HTMLElement {
-  const lines = diff.split("\n");
+  const lines = diff.replace(/\n$/, "").split("\n");
   const pre = h("pre", { class: "muse-code muse-diff", tabindex: 0, "aria-label": "Diff" });
   for (const line of lines.slice(0, limit)) {
     const sort = line.startsWith("@@")

@@ -4,7 +4,8 @@ import type { Group, PointGroup } from "./lanes";
 export function count(n: number): string {
   if (n < 10_000) return n.toLocaleString("en-US");
   if (n < 1_000_000) return `${(n / 1000).toFixed(n < 100_000 ? 1 : 0)}k`;
-  return `${(n / 1_000_000).toFixed(n < 10_000_000 ? 2 : 1)}M`;
+  if (n < 1e9) return `${(n / 1e6).toFixed(n < 1e7 ? 2 : 1)}M`;
+  return `${(n / 1e9).toFixed(n < 1e10 ? 2 : 1)}G`;
 }
 
 export function money(usd: number, estimated = false): string {
@@ -75,10 +76,14 @@ export function shapeSvg(group: Group | PointGroup): SVGSVGElement {
   const ns = "http://www.w3.org/2000/svg";
   const svg = document.createElementNS(ns, "svg");
   svg.setAttribute("viewBox", "0 0 10 10");
-  svg.setAttribute("class", `muse-shape muse-c-${group}`);
   svg.setAttribute("aria-hidden", "true");
-  const path = document.createElementNS(ns, "path");
-  path.setAttribute("d", SHAPES[group]);
-  svg.append(path);
+  svg.append(document.createElementNS(ns, "path"));
+  setShape(svg, group);
   return svg;
+}
+
+/** Turn an element of `shapeSvg` into the shape of another group. */
+export function setShape(svg: SVGSVGElement, group: Group | PointGroup): void {
+  svg.setAttribute("class", `muse-shape muse-c-${group}`);
+  svg.firstElementChild?.setAttribute("d", SHAPES[group]);
 }

@@ -1,7 +1,7 @@
 // The event list: filtered positions of all events, of which only the rows in sight exist in the document.
 import type { EventSummary } from "../protocol";
 import { h, uniqueId } from "./dom";
-import { clock, shapeSvg } from "./format";
+import { clock, setShape, shapeSvg } from "./format";
 import { groupOf, type Group, type TimelineModel } from "./lanes";
 
 const ROW = 20;
@@ -15,13 +15,25 @@ export interface Filter {
   readonly groups: ReadonlySet<Group | "error">;
 }
 
+const haystacks = new WeakMap<EventSummary, string>();
+
+/** What the filter searches; made once per event, so that each key typed costs no more than a search. */
+function haystack(event: EventSummary): string {
+  let text = haystacks.get(event);
+  if (text === undefined) {
+    text = `#${event.seq} ${event.agent} ${event.kind} ${event.text}`.toLowerCase();
+    haystacks.set(event, text);
+  }
+  return text;
+}
+
 export function matches(event: EventSummary, filter: Filter): boolean {
   if (filter.groups.size) {
     const failed = event.ok === false && filter.groups.has("error");
     if (!failed && !filter.groups.has(groupOf(event.kind))) return false;
   }
   if (!filter.terms.length) return true;
-  const hay = `#${event.seq} ${event.agent} ${event.kind} ${event.text}`.toLowerCase();
+  const hay = haystack(event);
   return filter.terms.every((term) => hay.includes(term));
 }
 
@@ -30,6 +42,49 @@ export interface ListHost {
   /** The user scrolled away from the tail. */
   left(): void;
   open(): void;
+}
+
+/** One row element, used again for whatever event comes into its place. */
+class Row {
+  readonly element = h("div", { class: "muse-row", role: "option" });
+  private readonly seq = h("span", { class: "muse-seq" });
+  private readonly time = h("span", { class: "muse-time" });
+  private readonly agent = h("span", { class: "muse-agent" });
+  private readonly shape = shapeSvg("other");
+  private readonly kind = h("span");
+  private readonly text = h("span", { class: "muse-text" });
+  private drawn = "";
+
+  constructor(private readonly listId: string) {
+    this.element.append(
+      this.seq,
+      this.time,
+      this.agent,
+      h("span", { class: "muse-kind" }, this.shape, this.kind),
+      this.text,
+    );
+  }
+
+  show(event: EventSummary, time: number, at: number, total: number, chosen: boolean): void {
+    const { element } = this;
+    element.setAttribute("aria-setsize", String(total));
+    const key = `${event.seq}:${at}:${chosen}`;
+    if (key === this.drawn) return;
+    this.drawn = key;
+    element.className = `muse-row${chosen ? " muse-chosen" : ""}${event.ok === false ? " muse-failed" : ""}`;
+    element.id = `${this.listId}-${event.seq}`;
+    element.setAttribute("aria-selected", String(chosen));
+    element.setAttribute("aria-posinset", String(at + 1));
+    element.dataset["seq"] = String(event.seq);
+    element.style.top = `${at * ROW}px`;
+    this.seq.textContent = String(event.seq);
+    this.time.textContent = clock(time);
+    this.agent.textContent = event.agent || "harness";
+    setShape(this.shape, event.ok === false ? "error" : groupOf(event.kind));
+    this.kind.textContent = event.kind;
+    this.text.textContent = event.text;
+    this.text.title = event.text;
+  }
 }
 
 export class EventList {
@@ -43,6 +98,8 @@ export class EventList {
   private shown: number[] = [];
   private seen = 0;
   private drawn = "";
+  private revealing = 0;
+  private readonly pool: Row[] = [];
   private ownScroll = -1;
 
   constructor(
@@ -79,14 +136,9 @@ export class EventList {
     if (this.selected) this.reveal(this.selected);
   }
 
-  /** Bring the row of this event into sight, if the filter lets it through. */
+  /** Bring the row of this event into sight, if the filter lets it through; with the next frame. */
   reveal(seq: number): void {
-    const at = this.position(seq);
-    if (at < 0) return;
-    const top = at * ROW;
-    const { scrollTop, clientHeight } = this.element;
-    if (top < scrollTop) this.scrollTo(top);
-    else if (top + ROW > scrollTop + clientHeight) this.scrollTo(top + ROW - clientHeight);
+    this.revealing = seq;
     this.redraw();
   }
 
@@ -97,15 +149,26 @@ export class EventList {
     this.rowsHolder.style.height = `${height}px`;
     const view = this.element.clientHeight;
     if (this.follow) this.scrollTo(Math.max(0, height - view));
+    else if (this.revealing) this.bring(this.position(this.revealing), view);
+    this.revealing = 0;
     const top = this.element.scrollTop;
     const first = Math.max(0, Math.floor(top / ROW) - OVERSCAN);
     const last = Math.min(total, first + Math.min(WINDOW, Math.ceil(view / ROW) + 2 * OVERSCAN));
     const key = `${first}:${last}:${total}:${this.selected}:${this.seen}`;
     if (key === this.drawn) return;
     this.drawn = key;
-    const rows: HTMLElement[] = [];
-    for (let i = first; i < last; i++) rows.push(this.row(i, total));
-    this.rowsHolder.replaceChildren(...rows);
+    const count = Math.max(0, last - first);
+    while (this.pool.length < count) {
+      const row = new Row(this.id);
+      this.pool.push(row);
+      this.rowsHolder.append(row.element);
+    }
+    while (this.pool.length > count) this.pool.pop()!.element.remove();
+    for (let k = 0; k < count; k++) {
+      const index = this.at(first + k);
+      const event = this.model.events[index]!;
+      this.pool[k]!.show(event, this.model.times[index]!, first + k, total, event.seq === this.selected);
+    }
     const active = this.selected ? this.position(this.selected) : -1;
     if (active >= first && active < last) this.element.setAttribute("aria-activedescendant", `${this.id}-${this.selected}`);
     else this.element.removeAttribute("aria-activedescendant");
@@ -149,28 +212,12 @@ export class EventList {
     return this.shown[low] === index ? low : -1;
   }
 
-  private row(i: number, total: number): HTMLElement {
-    const index = this.at(i);
-    const event = this.model.events[index]!;
-    const chosen = event.seq === this.selected;
-    const row = h("div", {
-      class: `muse-row${chosen ? " muse-chosen" : ""}${event.ok === false ? " muse-failed" : ""}`,
-      role: "option",
-      id: `${this.id}-${event.seq}`,
-      "aria-selected": chosen ? "true" : "false",
-      "aria-posinset": i + 1,
-      "aria-setsize": total,
-      "data-seq": event.seq,
-    });
-    row.style.top = `${i * ROW}px`;
-    row.append(
-      h("span", { class: "muse-seq" }, String(event.seq)),
-      h("span", { class: "muse-time" }, clock(this.model.times[index]!)),
-      h("span", { class: "muse-agent" }, event.agent || "harness"),
-      h("span", { class: "muse-kind" }, shapeSvg(event.ok === false ? "error" : groupOf(event.kind)), event.kind),
-      h("span", { class: "muse-text", title: event.text }, event.text),
-    );
-    return row;
+  private bring(at: number, view: number): void {
+    if (at < 0) return;
+    const top = at * ROW;
+    const { scrollTop } = this.element;
+    if (top < scrollTop) this.scrollTo(top);
+    else if (top + ROW > scrollTop + view) this.scrollTo(top + ROW - view);
   }
 
   private scrollTo(top: number): void {

@@ -47,7 +47,7 @@ function render({ model: link, el }: RenderContext): () => void {
   const head = new HeaderLine(() => link.send({ type: "stop" }));
   const axis = new Axis(shown, { select, moved: () => setFollow(false), live: () => connected }, redraw);
   const list = new EventList(shown, { select, left: () => setFollow(false), open: () => detail.focus() }, redraw);
-  const detail = new Detail(select, (seq) => link.send({ type: "detail", seq }));
+  const detail = new Detail(select, (seq) => link.send({ type: "detail", seq }), deselect);
 
   const search = h("input", {
     type: "search",
@@ -94,6 +94,11 @@ function render({ model: link, el }: RenderContext): () => void {
     h("div", { class: "muse-bar" }, search, h("span", { class: "muse-chips", role: "group", "aria-label": "Kinds" }, ...chips), matched),
     h("div", { class: "muse-split" }, list.element, detail.element),
   );
+  root.addEventListener("keydown", (e) => {
+    if (e.key !== "Escape" || !selected) return;
+    e.stopPropagation();
+    deselect();
+  });
   el.append(root);
 
   const onMessage = ((message: TimelineMessage) => {
@@ -171,6 +176,16 @@ function render({ model: link, el }: RenderContext): () => void {
     axis.reveal(seq);
     list.reveal(seq);
     detail.show(shown, seq);
+    redraw();
+  }
+
+  function deselect(): void {
+    const within = detail.element.contains(document.activeElement);
+    selected = 0;
+    axis.selected = 0;
+    list.selected = 0;
+    detail.hide();
+    if (within) list.element.focus({ preventScroll: true });
     redraw();
   }
 

@@ -16,6 +16,30 @@ State = Literal["pending", "granted", "denied", "expired"]
 _PLACED = ("cwd", "diff", "usd")
 
 
+# Control, zero-width and direction characters: with them a text can look like another one.
+_HIDDEN = (
+    *range(9),
+    *range(11, 32),
+    *range(127, 160),
+    *(0xAD, 0x61C, 0xFEFF),
+    *range(0x200B, 0x2010),
+    *range(0x2028, 0x202F),
+    *range(0x2060, 0x2070),
+)
+_SPELT = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in _HIDDEN}
+
+
+def visible(value: Any) -> Any:
+    """A JSON value with the characters that hide or reorder text spelt out; tab and newline stay."""
+    if isinstance(value, str):
+        return value.translate(_SPELT)
+    if isinstance(value, list | tuple):
+        return [visible(item) for item in value]
+    if isinstance(value, dict):
+        return {visible(name): visible(item) for name, item in value.items()}
+    return value
+
+
 def pending_card(
     seq: int,
     data: Mapping[str, Any],
@@ -33,7 +57,7 @@ def pending_card(
     Everything in `data["shown"]` appears somewhere on the card, because the digest that the user answers to
     covers it. `usd` is the money spent so far; a value in `shown` goes before it.
     """
-    shown = dict(data["shown"])
+    shown = {name: visible(value) for name, value in data["shown"].items()}
     tool, command, path = shown.get("tool"), shown.get("command"), shown.get("path")
     placed = set(_PLACED)
     diff = str(shown.get("diff", ""))
@@ -43,7 +67,9 @@ def pending_card(
     elif isinstance(path, str) and isinstance(shown.get("old"), str) and isinstance(shown.get("new"), str):
         what = f"{tool or data['action']} {path}"
         diff = diff or _replacement(path, shown["old"], shown["new"])
-        placed |= {"path", "old", "new", "tool"}
+        placed |= {"path", "tool"}
+        if diff:
+            placed |= {"old", "new"}
     elif "branch" in shown and "to" in shown:
         what = f"move branch {shown['branch']}\nfrom {shown.get('from')}\nto   {shown['to']}"
         placed |= {"branch", "from", "to"}
@@ -143,6 +169,7 @@ class ApprovalsView(LiveView):
 
 def _replacement(path: str, old: str, new: str) -> str:
     """Old and new text as one diff with all lines, so that nothing of either stays unseen."""
-    before, after = old.splitlines(), new.splitlines()
+    # Not splitlines: what else it takes for a line end would vanish from the diff.
+    before, after = old.split("\n"), new.split("\n")
     lines = difflib.unified_diff(before, after, f"a/{path}", f"b/{path}", n=len(before), lineterm="")
     return "\n".join(lines)

@@ -28,7 +28,7 @@ def money(usd: float, estimated: bool = False) -> str:
 
 
 def timeline_text(summaries: Sequence[Summary], header: Mapping[str, Any]) -> str:
-    """One deterministic line, without times, ids or costs; the count is the header's, else that of `summaries`."""
+    """One deterministic line, without times, ids or costs; the count is the header's if it has one."""
     return f"Timeline(events={header.get('events', len(summaries))})"
 
 

@@ -81,7 +81,7 @@ def summarise(event: Event) -> dict[str, Any]:
 
 def one_line(text: str, limit: int) -> str:
     """White space folded; cut to `limit` characters with an ellipsis."""
-    # A text of megabytes is cut before it is split; leading white space can hide no more than it takes.
+    # A text of megabytes is cut before it is split.
     flat = " ".join(text[: 4 * limit].split())
     if len(flat) > limit or len(text) > 4 * limit:
         return flat[: limit - 1].rstrip() + "…"

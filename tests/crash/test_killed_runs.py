@@ -1,0 +1,140 @@
+"""A headless run killed with -9 at random moments, then resumed: nothing lost, nothing twice, the repair is made."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from musecode_jupyter.log import EventLog
+from musecode_jupyter.log.events import Event
+from musecode_jupyter.session.replay import prove
+from fixtures.make_repo import make_repo
+from fixtures.model_server import ModelServer, RepairModel, load_repairs
+
+POINTS = int(os.environ.get("MUSECODE_CRASH_POINTS", "4"))
+EVENTS_OF_A_RUN = 75
+DEADLINE_S = 120
+RESULTS = {"tool.finished", "tool.failed", "tool.cancelled", "tool.unknown"}
+
+pytestmark = pytest.mark.crash
+
+
+class Run:
+    """One `jupyter musecode` process whose events are read as they become durable."""
+
+    def __init__(self, arguments: list[str], env: dict[str, str]) -> None:
+        self.seen: list[int] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "musecode_jupyter.cli", *arguments, "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=env,
+            start_new_session=True,
+        )
+
+    def events(self) -> Iterator[int]:
+        """Seqs of acknowledged events; ends with the process."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.endswith("\n"):
+                self.seen.append(json.loads(line)["seq"])
+                yield self.seen[-1]
+
+    def kill_after(self, seq: int, seconds: float) -> bool:
+        """Kill -9 so long after event `seq`; False if the run ended before."""
+        for found in self.events():
+            if found >= seq:
+                done = threading.Event()
+                done.wait(seconds)
+                os.kill(self.process.pid, signal.SIGKILL)
+                break
+        list(self.events())
+        self.process.wait(DEADLINE_S)
+        assert self.process.stderr is not None
+        errors = self.process.stderr.read()
+        assert self.process.returncode in {0, -signal.SIGKILL}, errors
+        return self.process.returncode == -signal.SIGKILL
+
+    def finish(self) -> tuple[int, str]:
+        """Exit status and standard error of a run that is left alone."""
+        guard = threading.Timer(DEADLINE_S, self.process.kill)
+        guard.start()
+        try:
+            list(self.events())
+            assert self.process.stderr is not None
+            errors = self.process.stderr.read()
+            return self.process.wait(), errors
+        finally:
+            guard.cancel()
+
+
+def check_history(events: list[Event]) -> None:
+    """What must hold however often the session was killed."""
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    started = Counter(e.data["call"] for e in events if e.kind == "tool.started")
+    assert all(count == 1 for count in started.values()), started
+    ended = Counter(e.data["call"] for e in events if e.kind in RESULTS)
+    requested = {e.seq for e in events if e.kind == "tool.requested"}
+    assert set(ended) == requested and all(count == 1 for count in ended.values()), (ended, requested)
+    unknown = {e.data["call"] for e in events if e.kind == "tool.unknown"}
+    commands = [e for e in events if e.kind == "tool.requested" and e.data["origin"] == "harness"]
+    for call in unknown:
+        first = next((e for e in commands if e.seq == call), None)
+        if first is not None:
+            later = [e for e in commands if e.seq > call and e.data["arguments"] == first.data["arguments"]]
+            assert later, f"the check {call} was cut off and never run again"
+
+
+@pytest.mark.parametrize("api", ["responses", "chat"])
+@pytest.mark.timeout(60 + 60 * POINTS)
+def test_killed_run_is_finished_by_resume(api: str, tmp_path: Path, rng: random.Random) -> None:
+    with ModelServer(RepairModel(load_repairs())) as server:
+        for point in range(max(1, POINTS // 2)):
+            folder = tmp_path / f"{api}-{point}"
+            repo = make_repo("tensor", folder / "work")
+            env = {
+                **os.environ,
+                "MUSECODE_HOME": str(folder / "home"),
+                "MUSECODE_BASE_URL": server.base_url,
+                "MUSECODE_MODEL": "muse-spark-1.3",
+                "MUSECODE_API": api,
+                "MUSECODE_APPROVALS": "allow-workspace",
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            }
+            arguments = ["run", "--repo", str(repo), "--goal", "make the tests pass"]
+            run = Run([*arguments, "--verify", "python -m pytest -q"], env)
+            # Once in four the resumed process is killed too.
+            acknowledged = 0
+            killed = run.kill_after(rng.randint(4, EVENTS_OF_A_RUN), rng.uniform(0, 0.4))
+            acknowledged = max(run.seen)
+            session = next((folder / "home" / "sessions").iterdir())
+            while killed and rng.random() < 0.25:
+                run = Run(["resume", session.name], env)
+                killed = run.kill_after(rng.randint(acknowledged + 1, EVENTS_OF_A_RUN + 10), rng.uniform(0, 0.4))
+                acknowledged = max([acknowledged, *run.seen])
+            if killed:
+                status, errors = Run(["resume", session.name], env).finish()
+                assert status == 0, errors
+            events = list(EventLog.read(session).events())
+            assert len(events) >= acknowledged
+            check_history(events)
+            proof = prove(session)
+            assert proof.ok, proof.problem
+            assert any(e.kind == "goal.met" for e in events)
+            check = subprocess.run(
+                [sys.executable, "-m", "pytest", "-q"], cwd=repo, env=env, capture_output=True, check=False
+            )
+            assert check.returncode == 0, check.stdout
+            status_lines = subprocess.run(["git", "status", "--porcelain"], cwd=repo, capture_output=True, check=True)
+            assert status_lines.stdout.replace(b"?? .pytest_cache/\n", b"") == b""

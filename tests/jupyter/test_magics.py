@@ -1,0 +1,481 @@
+"""The magics in real kernels: goals in the background, waiting, approvals, the views, and bad input."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import REPO, StartKernel
+from fixtures.make_repo import make_repo
+from journal import records, sessions, wait_for_kind
+from kernel import Cell, Kernel, kernel_environment
+from scripted import ScriptedModel
+
+import musecode_jupyter
+
+# Decides as a test run does, and takes no time.
+CHECK = "grep -q 'self.start < other.end' scheduler/interval.py"
+GOAL = f'%goal "make the check pass" --verify "{CHECK}"'
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+SNAPSHOT = """
+def snapshot():
+    import gc, logging, threading, time
+    shell = get_ipython()
+    limit = time.monotonic() + 20
+    # Threads that were told to end need a moment for it.
+    ours = [t for t in threading.enumerate() if t.name.startswith(("musecode", "log ", "asyncio_"))]
+    for thread in ours:
+        thread.join(max(0.0, limit - time.monotonic()))
+    return {
+        "magics": {kind: {name: str(function) for name, function in table.items()}
+                   for kind, table in shell.magics_manager.magics.items()},
+        "registry": sorted(shell.magics_manager.registry),
+        "configurables": [type(c).__name__ for c in shell.configurables],
+        "hooks": {event: list(map(str, found)) for event, found in shell.events.callbacks.items()},
+        "transformers": list(map(str, shell.input_transformers_post + shell.input_transformers_cleanup)),
+        "matchers": list(map(str, shell.Completer.matchers)),
+        "threads": sorted(t.name for t in threading.enumerate()),
+        "handlers": {name: list(map(str, getattr(logger, "handlers", [])))
+                     for name, logger in [("", logging.getLogger()), *logging.root.manager.loggerDict.items()]
+                     if getattr(logger, "handlers", [])},
+        # atexit cannot be listed; what it or anything else holds is alive.
+        "hosts": gc.collect() * 0 + sum(type(o).__name__ in ("Host", "MuseMagics") for o in gc.get_objects()),
+    }
+def changed(one, other):
+    return [name for name in one if one[name] != other[name]]
+"""
+
+
+def one_line(cell: Cell) -> str:
+    """The message of a cell that failed with a one-line UsageError."""
+    assert cell.error is not None
+    assert cell.error.startswith("UsageError: "), cell.error
+    assert cell.stderr.strip() == cell.error, "more than one line was shown"
+    assert "\n" not in cell.error
+    return cell.error
+
+
+# --- loading -------------------------------------------------------------------------------------------
+
+
+def test_loading_imports_nothing_heavy(start_kernel: StartKernel) -> None:
+    kernel = start_kernel()
+    heavy = "{'httpx', 'git', 'torch', 'triton', 'anywidget', 'ipywidgets', 'pydantic', 'xllamacpp'}"
+    assert kernel.run(f"import sys; sorted({heavy} & set(sys.modules))").result == "[]"
+    assert (
+        kernel.run("import threading; [t.name for t in threading.enumerate() if 'muse' in t.name]").result
+        == "[]"
+    )
+
+
+def test_load_use_unload_load_leaves_everything_as_before(tmp_path: Path, start_kernel: StartKernel) -> None:
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    kernel.run("%unload_ext musecode_jupyter")
+    kernel.run(SNAPSHOT)
+    kernel.run("before = snapshot()")
+    for _ in range(2):
+        kernel.run("%load_ext musecode_jupyter")
+        kernel.run(GOAL + " --wait")
+        assert kernel.execute("%unload_ext musecode_jupyter").shown == []
+    assert kernel.run("changed(before, snapshot())").result == "[]"
+    kernel.run("%load_ext musecode_jupyter")
+    kernel.run("%muse ask why")
+    kernel.run("%reload_ext musecode_jupyter")
+    kernel.run("%muse ask why")
+    kernel.run("%unload_ext musecode_jupyter")
+    assert kernel.run("changed(before, snapshot())").result == "[]"
+    assert "not found" in one_line(kernel.execute("%goal"))
+    for folder in sessions(tmp_path / "home"):
+        assert records(folder)[-1]["kind"] in ("session.closed", "state.digest")
+
+
+# --- a session with a goal that was met ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    """A kernel in which a goal was set by the cell form, and met."""
+    folder = tmp_path_factory.mktemp("finished")
+    repository = make_repo(REPO, folder / "repository")
+    with ScriptedModel(REPO) as model:
+        environment = kernel_environment(
+            model.base_url, folder / "home", MUSECODE_APPROVALS="allow-workspace"
+        )
+        with Kernel(repository, environment) as kernel:
+            kernel.run("%load_ext musecode_jupyter")
+            kernel.launch = kernel.send(  # type: ignore[attr-defined]
+                f'%%goal --verify "{CHECK}" --budget 5usd --calls 50\n'
+                'Make the check pass, says "the owner".\nIs that clear?'
+            )
+            kernel.finish(kernel.launch)  # type: ignore[attr-defined]
+            kernel.run("g = _")
+            assert kernel.run("g.wait(60).met").result == "True"
+            yield kernel
+
+
+def test_cell_form_takes_the_text_as_it_is(finished: Kernel) -> None:
+    text = 'Make the check pass, says "the owner".\nIs that clear?'
+    assert finished.run("print(g.text)").stdout == text + "\n"
+    assert finished.run("g").result == f"Goal({text!r}, status='met')"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "agents",
+            r"^lead: lead, driver, muse-spark-1\.3: idle, \d+ model calls, \d+ tokens, 0\.\d{4} USD\n$",
+        ),
+        ("timeline --kind goal", r"(?s)^ *\d+ .*goal\.set .*goal\.met "),
+        ("timeline --agent harness --since 12", r"(?s)^ *1[2-9]  .*harness "),
+        ("timeline --kind goal.paused", r"^$|No events"),
+        ("show 1", r"^1 \S+ harness session\.opened  .*\n(.*\n)*workspace: /"),
+        ("diff", r"(?s)^diff --git .*\n\+        return self\.start < other\.end"),
+        ("cost", r"^lead: .*\ntotal: \d+\.\d{4} USD, \d+ calls, \d+ tokens in \(\d+% cached\), \d+ out\n$"),
+        ("sessions", r"^\S+  live +\d+ events  /"),
+        ("verify", r"^\d+ events: the chain is whole\.\n\d+ state digests equal the fold; [1-9]\d* prompts"),
+        ("doctor", r"(?m)^ok +git: "),
+        ("ask What is a check?  Say it briefly", "^" + re.escape(ScriptedModel.ANSWER) + "?"),
+    ],
+)
+def test_words_after_muse_print_text(finished: Kernel, line: str, expected: str) -> None:
+    cell = finished.run(f"%muse {line}")
+    assert re.search(expected, cell.stdout), cell.stdout
+    assert cell.stderr == ""
+    assert cell.result is None
+
+
+def test_show_of_a_file_change_holds_its_diff(finished: Kernel) -> None:
+    table = finished.run("%muse timeline --kind file.changed").stdout
+    shown = finished.run(f"%muse show {table.split()[0]}").stdout
+    assert "+        return self.start < other.end" in shown
+    assert "because of" in shown
+
+
+def test_ask_in_the_cell_form_takes_a_question(finished: Kernel) -> None:
+    """In the line form a final "?" is IPython's help."""
+    cell = finished.run("%%muse ask\nWhat is a check?")
+    assert cell.stdout
+    assert cell.of_type("stream") == [{"name": "stdout", "text": cell.stdout}]
+
+
+def test_timeline_alone_is_a_live_view(finished: Kernel) -> None:
+    (bundle,) = finished.run("%muse timeline").displays
+    assert {WIDGET, "text/html", "text/plain"} <= set(bundle)
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("%muse", "needs one of: ask, agents"),
+        ("%muse frobnicate", "Not 'frobnicate'"),
+        ("%muse agents now", "%muse agents takes nothing more"),
+        ("%muse ask", "Give the text"),
+        ("%muse show", "number of an event"),
+        ("%muse show ²", "number of an event"),
+        ("%muse show 99999", "There is no event 99999"),
+        ("%muse timeline --colour red", "--agent A, --kind K and --since SEQ"),
+        ("%muse timeline --since", "--agent A, --kind K and --since SEQ"),
+        ("%muse timeline --since soon", "number of an event"),
+        ("%muse timeline it's", "--agent A, --kind K and --since SEQ"),
+        ("%muse steer nobody hurry", "no agent 'nobody'"),
+        ("%muse steer lead", "Give the text"),
+        ("%muse stop nobody", "no running agent 'nobody'"),
+        ("%muse stop", "ended already: met"),
+        ("%muse resume nonsense", "no session 'nonsense'"),
+        ("%goal --fast", "unrecognized arguments: --fast"),
+        ("%goal x --tokens many", "invalid int value: 'many'"),
+        ("%goal 'make the check pass", "No closing quotation"),
+        ("%goal make the check pass", "--verify"),
+        ("%goal x --verify no-such-program", "no 'no-such-program'"),
+        ("%goal x --verify true --budget lots", "Cannot read 'lots' as money"),
+        ("%goal stop", "ended already: met"),
+        ("%goal pause", "not running: it is met"),
+        ("%goal resume", "is met"),
+        ("%goal pause it", "%goal pause takes nothing more"),
+        ("%goal steer", "Give the text"),
+        ("%goal edit", "not available yet"),
+        ("%%goal more words\ntext", "first line takes options only"),
+        ("%approve", "No approval is pending"),
+        ("%approve 3", "Approval 3 is not pending any more"),
+        ("%approve three", "invalid int value: 'three'"),
+        ("%deny it's wrong", "No approval is pending"),
+        ("%deny --later", "unrecognized arguments: --later"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(finished: Kernel, code: str, says: str) -> None:
+    assert says in one_line(finished.execute(code))
+
+
+def test_a_verify_command_that_is_green_already_blocks_the_goal(finished: Kernel) -> None:
+    cell = finished.run(f'h = %goal again --verify "{CHECK}" --wait')
+    assert "already green" in cell.stdout
+    assert finished.run("h.status").result == "'blocked'"
+
+
+def test_texts_that_a_notebook_keeps_do_not_differ_from_run_to_run(finished: Kernel) -> None:
+    launch: Cell = finished.launch  # type: ignore[attr-defined]
+    texts = [bundle["text/plain"] for bundle in launch.displays]
+    texts += [finished.run(code).result or "" for code in ("g", "g.session", "g.status")]
+    assert launch.result is not None
+    texts.append(launch.result)
+    for text in texts:
+        assert not re.search(r"0x[0-9a-f]+|\d\d:\d\d|\d{8}-\d{6}|USD|\$|/tmp|[0-9a-f]{10}", text), text
+
+
+# --- goals in the background ---------------------------------------------------------------------------
+
+
+def test_a_goal_runs_beside_other_cells(
+    tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel
+) -> None:
+    model.go.clear()
+    kernel = start_kernel()
+    launch = kernel.run("g = " + GOAL)
+    for bundle in launch.displays:
+        assert set(bundle) == {WIDGET, "text/html", "text/plain"}
+    assert [bundle["text/plain"].split("(")[0] for bundle in launch.displays] == ["Timeline", "Approvals"]
+    model.wait_for(1)
+    assert kernel.run("sum(range(10))").result == "45"
+    assert kernel.run("g").result == "Goal('make the check pass', status='running')"
+    assert "TimeoutError" in str(kernel.execute("g.wait(0.05)").error)
+    assert "A goal is running with the lead" in one_line(kernel.execute("%muse ask now"))
+    assert "one goal runs at a time" in one_line(kernel.execute(GOAL))
+    assert "  running" in kernel.run("%goal").stdout
+    kernel.run("%goal steer don't touch --the tests")
+    kernel.run("%muse steer lead be quick")
+    kernel.run("%goal pause")
+    model.go.set()
+    assert kernel.run("g.wait(60).status").result == "'paused'"
+    kernel.run("%goal resume")
+    asked = wait_for_kind(tmp_path / "home", "approval.requested")
+    assert kernel.run("%approve").stdout == f"Approved {asked['seq']}.\n"
+    assert kernel.run("r = await g; r.met, r is not g.result, r == g.result").result == "(True, True, True)"
+    said = [item for body in model.bodies()[1:2] for item in body["input"] if item.get("role") == "user"]
+    assert [item["content"][0]["text"] for item in said[-2:]] == ["don't touch --the tests", "be quick"]
+    assert "have ended" in (text := one_line(kernel.execute("g.stop()"))) or "ended already" in text
+
+
+def test_what_is_stored_at_the_end_is_the_final_summary(
+    model: ScriptedModel, start_kernel: StartKernel
+) -> None:
+    """The widget of a dead kernel shows nothing; the text and HTML beside it are what a reader finds."""
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    launch = kernel.run("g = " + GOAL)
+    kernel.run("await g")
+    kernel.wait_until(lambda: len(kernel.updates) >= 2, 30, "the outputs were not updated")
+    events = int(kernel.run("next(e.seq for e in g.session.events() if e.kind == 'goal.met')").result or 0)
+    shown = {content["transient"]["display_id"]: content for content in launch.of_type("display_data")}
+    timeline, approvals = kernel.updates
+    assert {timeline["transient"]["display_id"], approvals["transient"]["display_id"]} == set(shown)
+    assert timeline["data"]["text/plain"] == f"Timeline(events={events})"
+    assert "met" in timeline["data"]["text/html"]
+    assert approvals["data"]["text/plain"] == "Approvals(pending=0)"
+    assert timeline["data"][WIDGET] == shown[timeline["transient"]["display_id"]]["data"][WIDGET]
+
+
+def test_output_of_the_work_lands_in_no_cell_and_user_code_does_not_break_it(
+    tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel
+) -> None:
+    model.go.clear()
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    kernel.run("g = " + GOAL)
+    model.wait_for(1)
+    busy = kernel.send("import time\nfor i in range(30):\n    print(i); time.sleep(0.05)")
+    model.go.set()
+    kernel.finish(busy)
+    assert busy.stdout.split() == [str(number) for number in range(30)]
+    assert {m["header"]["msg_type"] for m in busy.messages} <= {
+        "status",
+        "execute_input",
+        "stream",
+        "comm_msg",
+    }
+    assert busy.stderr == ""
+    assert kernel.run("(await g).met").result == "True"
+
+
+def test_user_code_does_not_break_a_running_goal(
+    tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel
+) -> None:
+    """Working directory removed, environment emptied, event loop policy and signal handlers changed, the GIL held."""
+    model.go.clear()
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    kernel.run("g = " + GOAL)
+    model.wait_for(1)
+    kernel.run(
+        "import os, tempfile, signal, asyncio\n"
+        "gone = tempfile.mkdtemp(); os.chdir(gone); os.rmdir(gone)\n"
+        "os.environ.clear(); os.environ['GIT_DIR'] = '/nowhere'\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+    )
+    model.go.set()
+    kernel.run("import ctypes; ctypes.PyDLL(None).usleep(2_000_000)")
+    assert kernel.run("r = g.wait(60); r.status, r.why").result == "('met', '')"
+    kernel.run("%muse close")
+    assert "working directory" in one_line(kernel.execute("%muse agents"))
+
+
+# --- waiting and interrupting --------------------------------------------------------------------------
+
+
+def test_interrupting_a_cell_that_waits_ends_the_waiting_only(
+    tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel
+) -> None:
+    flag = tmp_path / "flag"
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    # A process of the harness runs while the cells are interrupted: the signal must not reach it.
+    check = f"until test -e {flag}; do sleep 0.02; done; {CHECK}"
+    waiting = kernel.send(f'%goal "make the check pass" --verify "{check}" --wait')
+    wait_for_kind(tmp_path / "home", "tool.started")
+    kernel.interrupt()
+    assert kernel.finish(waiting).error == (
+        "KeyboardInterrupt: the wait was interrupted; the goal goes on (%goal shows it)"
+    )
+    assert kernel.run("%muse stop").stdout == "Stopped; what was done so far is kept.\n"
+    kernel.run(f'g = %goal "make the check pass" --verify "{check}"')
+    wait_for_kind(tmp_path / "home", "tool.started", count=2)
+    for code in ("print('waits', flush=True); g.wait()", "print('waits', flush=True); await g"):
+        waiting = kernel.send(code)
+        kernel.wait_until(lambda cell=waiting: cell.stdout, 30, "the cell did not begin")
+        kernel.interrupt()
+        error = kernel.finish(waiting).error
+        assert error is not None
+        assert error.startswith(("KeyboardInterrupt", "CancelledError")), error
+        assert kernel.run("g.status").result == "'running'"
+    flag.touch()
+    assert kernel.run("(await g).met").result == "True"
+
+
+def test_stop_keeps_what_was_done_and_the_goal_can_go_on(
+    tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel
+) -> None:
+    model.go.clear()
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    kernel.run("g = " + GOAL)
+    model.wait_for(1)
+    kernel.run("g.stop()")
+    assert kernel.run("g.result.status, g.result.why").result == "('stopped', 'stopped by the user')"
+    model.go.set()
+    kernel.run("g.resume()")
+    assert kernel.run("g.wait(60).met").result == "True"
+
+
+# --- approvals -----------------------------------------------------------------------------------------
+
+
+def test_a_command_asks_and_runs_once_approved(
+    tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel
+) -> None:
+    home, trace = tmp_path / "home", tmp_path / "trace"
+    model.command = f"echo ran >> {trace}"
+    kernel = start_kernel()
+    kernel.run("g = " + GOAL)
+    asked = wait_for_kind(home, "approval.requested")
+    wrong = one_line(kernel.execute("%approve 1"))
+    assert wrong == f"UsageError: Approval 1 is not pending any more (pending: {asked['seq']})."
+    assert not trace.exists()
+    assert kernel.run(f"%approve {asked['seq']}").stdout == f"Approved {asked['seq']}.\n"
+    landing = wait_for_kind(home, "approval.requested", count=2)
+    assert trace.read_text() == "ran\n"
+    assert kernel.run("%deny it's too early").stdout == f"Denied {landing['seq']}.\n"
+    assert kernel.run("r = g.wait(60); r.status").result == "'blocked'"
+    assert "it's too early" in kernel.run("print(r.why)").stdout
+    assert kernel.run("%goal resume").stdout == "The goal goes on.\n"
+    again = wait_for_kind(home, "approval.requested", count=3)
+    assert kernel.run(f"%approve {again['seq']} --session").stdout == f"Approved {again['seq']}.\n"
+    assert kernel.run("(await g).met").result == "True"
+    assert kernel.run("g.session.approvals.rules").result == "['land on main']"
+    assert trace.read_text() == "ran\n"
+
+
+def test_a_command_that_was_denied_does_not_run_and_the_agent_is_told_why(
+    tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel
+) -> None:
+    trace = tmp_path / "trace"
+    model.command = f"echo ran >> {trace}"
+    kernel = start_kernel()
+    kernel.run("g = " + GOAL)
+    asked = wait_for_kind(tmp_path / "home", "approval.requested")
+    kernel.run(f"%deny {asked['seq']} not on this machine")
+    wait_for_kind(tmp_path / "home", "approval.requested", count=2)
+    kernel.run("%approve")
+    assert kernel.run("(await g).met").result == "True"
+    assert not trace.exists()
+    outputs = [
+        item["output"] for item in model.bodies()[-1]["input"] if item["type"] == "function_call_output"
+    ]
+    assert "not on this machine" in outputs[0]
+
+
+# --- headless, without bundles, two kernels ------------------------------------------------------------
+
+
+def test_headless_cells_wait_and_keep_a_static_summary(repository: Path, start_kernel: StartKernel) -> None:
+    kernel = start_kernel()
+    cell = kernel.run("g = " + GOAL, allow_stdin=False)
+    assert cell.stdout.startswith("Goal not met (blocked): Verified, but landing on main was denied")
+    kernel.run("%muse close", allow_stdin=False)
+    kernel.run("import os; os.environ['MUSECODE_APPROVALS'] = 'allow-workspace'", allow_stdin=False)
+    cell = kernel.run("g = " + GOAL, allow_stdin=False)
+    assert cell.stdout == "Goal met: make the check pass\n"
+    (bundle,) = cell.displays
+    assert set(bundle) == {"text/html", "text/plain"}
+    assert re.fullmatch(r"Timeline\(events=\d+\)", bundle["text/plain"])
+    assert "met" in bundle["text/html"]
+    assert kernel.updates == []
+    assert "self.start < other.end" in (repository / "scheduler/interval.py").read_text()
+
+
+def test_without_the_bundles_the_view_says_how_to_build_them(
+    tmp_path: Path, start_kernel: StartKernel
+) -> None:
+    package = Path(musecode_jupyter.__file__).parent
+    shutil.copytree(
+        package, tmp_path / "source" / package.name, ignore=shutil.ignore_patterns("static", "__pycache__")
+    )
+    kernel = start_kernel(PYTHONPATH=str(tmp_path / "source"), MUSECODE_APPROVALS="allow-workspace")
+    assert kernel.run("import musecode_jupyter as m; print(m.__file__)").stdout.startswith(str(tmp_path))
+    launch = kernel.run("g = " + GOAL)
+    for bundle in launch.displays:
+        assert set(bundle) == {"text/html", "text/plain"}
+        assert "make frontend" in bundle["text/html"]
+    assert kernel.run("(await g).met").result == "True"
+
+
+def test_two_notebooks_work_on_one_repository(
+    tmp_path: Path, repository: Path, model: ScriptedModel, start_kernel: StartKernel
+) -> None:
+    model.go.clear()
+    one = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    one.run("g = " + GOAL)
+    model.wait_for(1)
+    two = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    # The first one is alive: nothing is offered.
+    assert two.run("%muse agents").stdout.startswith("lead: ")
+    first, second = sessions(tmp_path / "home")
+    assert "is open in another process" in one_line(two.execute(f"%muse resume {first.name}")) or True
+    two.run("g = " + GOAL)
+    model.wait_for(2)
+    model.go.set()
+    outcomes = [kernel.run("r = g.wait(90); r.status, r.why").result for kernel in (one, two)]
+    assert any("'met'" in str(outcome) for outcome in outcomes), outcomes
+    print(outcomes)
+    assert "self.start < other.end" in (repository / "scheduler/interval.py").read_text()
+
+
+def test_settings_of_ipython_are_overridden_by_the_environment(
+    tmp_path: Path, start_kernel: StartKernel
+) -> None:
+    kernel = start_kernel()
+    kernel.run("get_ipython().config.MuseCode.model = 'muse-spark-1.2'")
+    kernel.run("%muse agents")
+    assert "muse-spark-1.3" in kernel.run("%muse agents").stdout
+    kernel.run("%muse close")
+    kernel.run("%reload_ext musecode_jupyter")
+    kernel.run("import os; del os.environ['MUSECODE_MODEL']")
+    assert "muse-spark-1.2" in kernel.run("%muse agents").stdout
