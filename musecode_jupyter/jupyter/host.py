@@ -89,21 +89,20 @@ class Host:
 
     def session(self) -> Session:
         """The open session; opens a new one if there is none."""
-        if self._session is None:
-            self._adopt(
-                open_session(
-                    self.workspace(),
-                    settings=self._settings,
-                    interactive=self.interactive,
-                    runtime=self._thread(),
-                    effects=LiveEffects(),
-                )
-            )
-        assert self._session is not None
-        return self._session
+        if self._session is not None:
+            return self._session
+        session = open_session(
+            self.workspace(),
+            settings=self._settings,
+            interactive=self.interactive,
+            runtime=self._thread(),
+            effects=LiveEffects(),
+        )
+        self._adopt(session)
+        return session
 
     def resume(self, name: str | None) -> Session:
-        """Close the open session and go on with an earlier one: `name`, or the newest that ended without closing."""
+        """Go on with an earlier session, `name` or the newest that ended without closing; the open one is closed."""
         self._offered = True
         if name is None:
             entry = self.unfinished()
@@ -111,19 +110,18 @@ class Host:
         if self._session is not None:
             if name in {"last", self._session.id}:
                 return self._session
-            self.close("another session was resumed")
-        self._adopt(
-            open_session(
-                self.workspace(),
-                resume=name,
-                settings=self._settings,
-                interactive=self.interactive,
-                runtime=self._thread(),
-                effects=LiveEffects(),
-            )
+        # Opened before the other one is closed: a name that cannot be resumed costs nothing.
+        session = open_session(
+            self.workspace(),
+            resume=name,
+            settings=self._settings,
+            interactive=self.interactive,
+            runtime=self._thread(),
+            effects=LiveEffects(),
         )
-        assert self._session is not None
-        return self._session
+        self.close("another session was resumed")
+        self._adopt(session)
+        return session
 
     def close(self, reason: str = "closed by the user") -> None:
         """Close the session and its views; the runtime thread goes on for the next one."""

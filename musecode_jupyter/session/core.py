@@ -25,7 +25,7 @@ from musecode_jupyter.log.redaction import Redactor
 from musecode_jupyter.models.endpoint import secrets
 from musecode_jupyter.models.model_file import LocalModelFile
 from musecode_jupyter.runtime.effects import Effects
-from musecode_jupyter.runtime.errors import MuseError, UsageProblem
+from musecode_jupyter.runtime.errors import GitError, MuseError, UsageProblem
 from musecode_jupyter.runtime.loop import assert_runtime_thread
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.settings import Settings
@@ -213,6 +213,13 @@ class SessionCore:
         return state
 
     @property
+    def workspace_state(self) -> WorkspaceState:
+        """Worktrees and merges as folded."""
+        state = self.log.state("workspace")
+        assert isinstance(state, WorkspaceState)
+        return state
+
+    @property
     def busy(self) -> bool:
         """Whether a goal is running."""
         return any(not task.done() for task in self._tasks.values())
@@ -333,8 +340,7 @@ class SessionCore:
         number = self._goal_or_newest(goal)
         record = self._record(number)
         git = await Git.discover(self.workspace)
-        workspace = self.log.state("workspace")
-        assert isinstance(workspace, WorkspaceState)
+        workspace = self.workspace_state
         landed = [m for m in workspace.merges.values() if m.goal == number and m.state == "landed"]
         if landed and landed[-1].old and landed[-1].new:
             return await git.diff_text(landed[-1].old, landed[-1].new)
@@ -359,9 +365,19 @@ class SessionCore:
         finally:
             await self.log.close()
 
-    def _start(self, goal: int, git: Git) -> None:
-        self._pausing.pop(goal, None)
-        runner = GoalRunner(
+    async def clean_up(self) -> None:
+        """Remove the worktrees of goals that were met just before a crash."""
+        trees = self.workspace_state.worktrees.values()
+        for goal in {tree.goal for tree in trees if tree.goal is not None}:
+            if self._record(goal).status != "met":
+                continue
+            try:
+                await self._runner(goal, await Git.discover(self.workspace)).clean_up()
+            except GitError as problem:
+                logger.warning("worktrees of goal %s are kept: %s", goal, problem)
+
+    def _runner(self, goal: int, git: Git) -> GoalRunner:
+        return GoalRunner(
             GoalTools(
                 log=self.log,
                 effects=self._effects,
@@ -374,7 +390,10 @@ class SessionCore:
             ),
             goal,
         )
-        task = asyncio.create_task(runner.run(), name=f"goal {goal} of {self.id}")
+
+    def _start(self, goal: int, git: Git) -> None:
+        self._pausing.pop(goal, None)
+        task = asyncio.create_task(self._runner(goal, git).run(), name=f"goal {goal} of {self.id}")
         task.add_done_callback(_log_failure)
         self._tasks[goal] = task
 

@@ -12,7 +12,6 @@ from musecode_jupyter.tools.files import digest_bytes, read_bytes, write_atomic
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.tools.state import OpenCall
 from musecode_jupyter.workspace.git import Git
-from musecode_jupyter.workspace.state import WorkspaceState
 
 if TYPE_CHECKING:
     from musecode_jupyter.session.core import SessionCore
@@ -46,6 +45,7 @@ async def reconcile(core: SessionCore) -> None:
                 agent=goal_record.agent,
                 cause=(goal,),
             )
+    await core.clean_up()
 
 
 async def _settle(core: SessionCore, seq: int, call: OpenCall) -> None:
@@ -115,9 +115,7 @@ async def _settle_read(core: SessionCore, seq: int, call: OpenCall) -> None:
 
 
 def _worktree_of(core: SessionCore, cwd: str) -> int | None:
-    state = core.log.state("workspace")
-    assert isinstance(state, WorkspaceState)
-    return next((seq for seq, tree in state.worktrees.items() if tree.path == cwd), None)
+    return next((seq for seq, tree in core.workspace_state.worktrees.items() if tree.path == cwd), None)
 
 
 async def _reconciled(core: SessionCore, seq: int, call: OpenCall, finding: str) -> None:

@@ -281,7 +281,7 @@ class GoalRunner:
             return
         assert merge.new is not None
         await self._emit("goal.met", tree=record.tree, commit=record.commit, checks=self._last_checks())
-        await self._clean_up(merge.new)
+        await self.clean_up()
 
     async def _may_land(self, record: GoalRecord, merge: MergeRecord, seq: int, branch: str) -> bool:
         assert record.branch is not None and merge.target is not None and merge.merged_commit is not None
@@ -366,7 +366,10 @@ class GoalRunner:
         )
         return True
 
-    async def _clean_up(self, contained_in: str) -> None:
+    async def clean_up(self) -> None:
+        """Remove the worktrees of a goal that is met; what holds anything beyond what was landed is kept."""
+        contained_in = self.record.commit
+        assert contained_in is not None
         try:
             await discard_detached(self._t.git, self._check_path)
         except GitError as error:

@@ -322,13 +322,3 @@ class Demo:
             if card["approval"] == action["approval"]:
                 self.cards[i] = {**card, "state": state, "scope": scope, "by": "you", "why": action["why"]}
         self.approvals.update(self.cards)
-
-
-def long_run(events: int) -> Script:
-    """Many events, for measuring."""
-    s = Script()
-    while len(s.events) < events:
-        for agent in ("lead", "worker-1", "worker-2", "reviewer"):
-            answer = s.ask_model(agent, 1.2, ("run",))
-            s.tool(agent, "run", {"command": f"make step-{answer}"}, "process", 0.7, "done", answer, exit=0)
-    return s

@@ -31,7 +31,6 @@ CELLS = [
     "    time.sleep(0.02)\n"
     "print('received', demo.actions)",
     "demo.write(lambda s: s.ask_model('worker', 1.0, text='a new voice'))",
-    "from synthetic import Script, Source, long_run\nbig = Demo(long_run(100_000))\nbig.timeline",
 ]
 
 

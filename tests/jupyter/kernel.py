@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import queue
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +32,6 @@ def kernel_environment(base_url: str, home: Path, **more: str) -> dict[str, str]
         "MUSECODE_HOME": str(home),
         # The kernel and the checks that it runs need no plugins; loading them takes longer than the checks.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "IPYTHONDIR": str(home / "ipython"),
         **more,
     }
 
@@ -93,7 +94,14 @@ class Kernel:
     def __init__(self, cwd: Path, environment: Mapping[str, str]) -> None:
         self._cells: dict[str, Cell] = {}
         self.updates: list[dict[str, Any]] = []
-        self.manager = KernelManager(kernel_name="python3")
+        # Sockets in a folder: free ports are found by trying, and two kernels that start at once can clash.
+        self._sockets = tempfile.mkdtemp(prefix="kernel-")
+        self.manager = KernelManager(
+            kernel_name="python3",
+            transport="ipc",
+            ip=f"{self._sockets}/s",
+            connection_file=f"{self._sockets}/connection.json",
+        )
         self.manager.start_kernel(cwd=str(cwd), env=dict(environment))
         self.client = self._connect()
 
@@ -170,6 +178,7 @@ class Kernel:
         if self.manager.has_kernel:
             self.manager.shutdown_kernel(now=True)
         self.manager.cleanup_resources()
+        shutil.rmtree(self._sockets, ignore_errors=True)
 
     def _connect(self) -> BlockingKernelClient:
         client = self.manager.client()
