@@ -41,11 +41,7 @@ class Driver:
         state = self.log.state("agents")
         assert isinstance(state, AgentsState)
         record = state.agents[task.agent]
-        step = await self._ask(task, state, record)
-        while not step.calls and record.unread:
-            # The user spoke while the model was writing its last word: that is not the last word then.
-            step = await self._ask(task, state, record)
-        return step
+        return await self._ask(task, state, record)
 
     async def _ask(self, task: Task, state: AgentsState, record: AgentRecord) -> Step:
         assert record.seeded is not None
@@ -79,4 +75,5 @@ class Driver:
             for item in completion.final.items
             if item.type == "tool_call"
         )
-        return Step(calls, completion.text, completion.seq)
+        # If the user spoke while the model was writing its last word, it is not the last word.
+        return Step(calls, completion.text, completion.seq, answered=not record.unread)

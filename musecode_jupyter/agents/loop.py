@@ -28,9 +28,10 @@ class Loop:
         while True:
             await self.checkpoint(task)
             step = await self.mind.next_step(task)
-            if not step.calls:
+            if step.calls:
+                await self._act(task, step.calls, step.cause)
+            elif step.answered:
                 return step
-            await self._act(task, step.calls, step.cause)
 
     async def _act(self, task: Task, calls: tuple[FormedCall, ...], cause: int) -> None:
         await self.executor.run_all(

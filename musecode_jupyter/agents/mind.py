@@ -24,13 +24,15 @@ class Task:
 class Step:
     """Calls to make next; or none, and `text` is the last word of the turn. `gave_up` marks an honest failure.
 
-    `cause` is the event that led to the step.
+    `cause` is the event that led to the step. `answered` says that nothing came up meanwhile which another step
+    has to answer.
     """
 
     calls: tuple[FormedCall, ...]
     text: str
     cause: int
     gave_up: bool = False
+    answered: bool = True
 
 
 class Mind(Protocol):

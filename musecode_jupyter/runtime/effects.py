@@ -100,7 +100,10 @@ class LiveEffects:
                 timeout=httpx.Timeout(connect=10.0, read=120.0, write=60.0, pool=10.0),
                 follow_redirects=False,
                 # A proxy of the environment has no way to the local model's server or to one on this machine.
-                mounts={f"all://{host}": httpx.AsyncHTTPTransport() for host in ("127.0.0.1", "localhost", "[::1]")},
+                mounts={
+                    f"all://{host}": httpx.AsyncHTTPTransport()
+                    for host in ("127.0.0.1", "localhost", "[::1]")
+                },
             )
         return self._http
 

@@ -97,7 +97,7 @@ async def run_process(
         try:
             failure, ended = await child.follow(spec, output, began, on_started)
         finally:
-            remaining = await _to_the_end(child.end())
+            remaining = await to_the_end(child.end())
         if failure is not None:
             return not_started(f"{spec.argv[0]}: {os.strerror(failure)}")
         if os.fstat(output).st_size > spec.output_limit:
@@ -286,7 +286,7 @@ def _open_output(path: Path) -> int:
     return descriptor
 
 
-async def _to_the_end(work: Coroutine[object, object, _T]) -> _T:
+async def to_the_end(work: Coroutine[object, object, _T]) -> _T:
     """Await `work` even if the waiting task is cancelled meanwhile; the cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

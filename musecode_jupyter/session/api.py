@@ -24,6 +24,9 @@ from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 
 T = TypeVar("T")
 
+# How long an interrupt of a cell that awaits may take at most, in seconds.
+WAKE_S = 0.2
+
 
 @dataclass(frozen=True)
 class GoalResult:
@@ -180,8 +183,12 @@ class Session:
 
     async def run(self, work: Callable[[SessionCore], Coroutine[Any, Any, T]]) -> T:
         """Run `work` on the runtime thread and await it from another loop; cancelling ends the waiting only."""
-        future = self._runtime.submit(work(self._core))
-        return await asyncio.shield(asyncio.wrap_future(future))
+        future = asyncio.wrap_future(self._runtime.submit(work(self._core)))
+        # asyncio.wait leaves the future alone when it is cancelled. It polls because ipykernel (7.4) takes an
+        # interrupt with a plain call_soon, which does not wake a loop that sleeps.
+        while not future.done():
+            await asyncio.wait((future,), timeout=WAKE_S)
+        return future.result()
 
     def post(self, function: Callable[[], object]) -> None:
         """Run `function` on the runtime thread soon, without waiting."""

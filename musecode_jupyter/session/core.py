@@ -109,6 +109,7 @@ class SessionCore:
         self._tasks: dict[int, asyncio.Task[GoalRecord]] = {}
         self._pausing: dict[int, str] = {}
         self._asking = asyncio.Lock()
+        self._starting = asyncio.Lock()
         self._closed = False
 
     @classmethod
@@ -232,11 +233,12 @@ class SessionCore:
         """One turn with the lead, outside any goal: it may read the workspace, and change nothing in it."""
         if not text.strip():
             raise UsageProblem("What do you want to ask? Give the text: %muse ask TEXT.")
-        if any(not task.done() for task in self._tasks.values()):
-            raise UsageProblem(
-                "A goal is running with the lead. `%goal steer TEXT` reaches it; or pause the goal first."
-            )
         async with self._asking:
+            # A question and a goal at once would share the lead's conversation.
+            if self.busy or self._starting.locked():
+                raise UsageProblem(
+                    "A goal is running with the lead. `%goal steer TEXT` reaches it; or pause the goal first."
+                )
             event = await self.log.append("user.message", {"text": text, "to": LEAD_NAME}, agent="user")
             await self.log.append("agent.state", {"state": "running", "why": "a question"}, agent=LEAD_NAME)
             try:
@@ -247,6 +249,10 @@ class SessionCore:
 
     async def set_goal(self, spec: GoalSpec) -> int:
         """Check the goal's clauses, write it down and start it; returns its seq."""
+        async with self._starting:
+            return await self._set_goal(spec)
+
+    async def _set_goal(self, spec: GoalSpec) -> int:
         self._no_running_goal()
         if not spec.text.strip():
             raise UsageProblem(
@@ -294,14 +300,15 @@ class SessionCore:
                 del self._pausing[goal]
                 return
             raise UsageProblem(f"Goal {goal} is running already.")
-        self._no_running_goal()
-        if record.status == "met":
-            raise UsageProblem(f"Goal {goal} is met.")
-        git = await Git.discover(self.workspace)
-        await self.log.append(
-            "goal.resumed", {"goal": goal, "why": "asked by the user"}, agent="user", cause=(goal,)
-        )
-        self._start(goal, git)
+        async with self._starting:
+            self._no_running_goal()
+            if record.status == "met":
+                raise UsageProblem(f"Goal {goal} is met.")
+            git = await Git.discover(self.workspace)
+            await self.log.append(
+                "goal.resumed", {"goal": goal, "why": "asked by the user"}, agent="user", cause=(goal,)
+            )
+            self._start(goal, git)
 
     async def stop(self, goal: int, why: str = "stopped by the user") -> None:
         """End what runs, at once; worktree and branch are kept, and the goal can be resumed."""
@@ -356,9 +363,13 @@ class SessionCore:
         self._closed = True
         for goal in [goal for goal in self._tasks if self._is_running(goal)]:
             await self._cancel(goal)
-            await self.log.append(
-                "goal.paused", {"goal": goal, "why": reason}, agent=self._record(goal).agent, cause=(goal,)
-            )
+            if self._record(goal).status == "running":
+                await self.log.append(
+                    "goal.paused",
+                    {"goal": goal, "why": reason},
+                    agent=self._record(goal).agent,
+                    cause=(goal,),
+                )
         await self.gate.aclose()
         try:
             await self.log.append("session.closed", {"reason": reason})
@@ -387,6 +398,7 @@ class SessionCore:
                 approvals=self.approvals,
                 worktrees=worktrees_dir(self._home),
                 session=self.id,
+                rest=self._rest,
             ),
             goal,
         )
@@ -406,9 +418,12 @@ class SessionCore:
     async def _checkpoint(self, task: Task) -> None:
         if task.goal is None:
             return
-        if task.goal in self._pausing:
-            raise PauseRequested(self._pausing.pop(task.goal))
+        self._rest(task.goal)
         check_limits(self._record(task.goal), self._effects.now())
+
+    def _rest(self, goal: int) -> None:
+        if goal in self._pausing:
+            raise PauseRequested(self._pausing.pop(goal))
 
     def _scopes(self, agent: str) -> list[Scope]:
         active = self.goals.active
@@ -465,6 +480,10 @@ class SessionCore:
             raise UsageProblem(f"Goal {goal} is not running: it is {self._record(goal).status}.")
 
     def _no_running_goal(self) -> None:
+        if self._asking.locked():
+            raise UsageProblem(
+                "A question to the lead is under way. Wait for its answer, then start the goal."
+            )
         running = [goal for goal in self._tasks if self._is_running(goal)]
         if running:
             raise UsageProblem(

@@ -25,6 +25,7 @@ from musecode_jupyter.runtime.errors import (
     MuseError,
     UsageProblem,
 )
+from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 from musecode_jupyter.tools.executor import CallResult, Executor, FormedCall
 from musecode_jupyter.tools.registry import Place
@@ -63,7 +64,7 @@ class PauseRequested(MuseError):
 
 @dataclass(frozen=True)
 class GoalTools:
-    """What the runner is handed. `land_rule` names the session rule that covers landing on a branch."""
+    """What the runner is handed. `rest` is asked between phases; it raises PauseRequested if a pause was asked for."""
 
     log: EventLog
     effects: Effects
@@ -73,6 +74,7 @@ class GoalTools:
     approvals: Approvals
     worktrees: Path
     session: str
+    rest: Callable[[int], None]
 
 
 def land_rule(branch: str) -> str:
@@ -144,6 +146,7 @@ class GoalRunner:
         }
         try:
             while self.record.status == "running":
+                self._t.rest(self.goal)
                 await phases[self.record.phase]()
         except PauseRequested as pause:
             await self._emit("goal.paused", why=str(pause))
@@ -277,6 +280,10 @@ class GoalRunner:
         branch = "" if worktree is None else self._workspace.worktrees[worktree].branch
         if merge.state not in {"landing", "landed"} and not await self._may_land(record, merge, seq, branch):
             return
+        # Between the branch and its checkout nothing may stop: a checkout left behind looks like a revert.
+        await to_the_end(self._move_and_meet(record, merge, seq, branch))
+
+    async def _move_and_meet(self, record: GoalRecord, merge: MergeRecord, seq: int, branch: str) -> None:
         if merge.state != "landed" and not await self._move(record, merge, seq, branch):
             return
         assert merge.new is not None

@@ -15,7 +15,9 @@ FINAL = frozenset({"met", "budget", "stalled", "blocked", "stopped", "error"})
 class GoalRecord(BaseModel):
     """One goal. `status` is running, paused or one of the stop states; `phase` says where a running one is.
 
-    `started` and `ended` are times of events, for display and wall-time limits. `used_*` count what its agent used while it was the agent's goal; `silent` counts turns without a tool call.
+    `started` and `ended` are times of events, for display and wall-time limits. `used_*` count what its agent used
+    while it was the agent's goal; `reserved` has the tokens at most of each open request; `silent` counts turns
+    without a tool call.
     """
 
     text: str
@@ -37,6 +39,7 @@ class GoalRecord(BaseModel):
     used_tokens: int = 0
     model_calls: int = 0
     tool_calls: int = 0
+    reserved: dict[int, int] = Field(default_factory=dict)
     silent: int = 0
     calls_at_turn: int = 0
     judged: int = 0
@@ -51,7 +54,7 @@ class GoalRecord(BaseModel):
 
 
 class GoalsState(BaseModel):
-    """`goals` by seq of goal.set; `active` is the newest one that was not ended by the user."""
+    """`goals` by seq of goal.set; `active` is the one that was set or resumed last."""
 
     goals: dict[int, GoalRecord] = Field(default_factory=dict)
     active: int | None = None
@@ -69,6 +72,8 @@ class GoalsReducer:
         if event.kind == "goal.set":
             self._set(state, event)
         elif event.kind.startswith("goal."):
+            if event.kind == "goal.resumed":
+                state.active = event.data["goal"]
             self._goal(state.goals[event.data["goal"]], event)
         elif event.kind == "merge.bounced":
             self._bounced(state)
@@ -121,11 +126,14 @@ class GoalsReducer:
 
     def _count(self, goal: GoalRecord, event: Event) -> None:
         data = event.data
-        if event.kind in {"model.completed", "model.failed", "model.abandoned"}:
+        if event.kind == "model.requested":
+            goal.reserved[event.seq] = data["reserved_tokens"]
+        elif event.kind in {"model.completed", "model.failed", "model.abandoned"}:
             goal.used_usd += data["cost_usd"]
+            at_most = goal.reserved.pop(data["request"], 0)
             if event.kind == "model.completed":
                 goal.model_calls += 1
-                if data["usage"] is not None:
-                    goal.used_tokens += data["usage"]["input"] + data["usage"]["output"]
+                usage = data["usage"]
+                goal.used_tokens += at_most if usage is None else usage["input"] + usage["output"]
         elif event.kind == "tool.requested":
             goal.tool_calls += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +14,13 @@ from musecode_jupyter.guard.policy import Policy
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import Effects
-from musecode_jupyter.runtime.errors import ToolProblem
+from musecode_jupyter.runtime.errors import LogError, MuseError, ToolProblem
+from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.tools.files import write_atomic
-from musecode_jupyter.tools.registry import Outcome, Place, Registry, Tool, ToolContext
+from musecode_jupyter.tools.registry import Outcome, Place, Registry, Tool, ToolContext, Write
 from musecode_jupyter.tools.state import OpenCall, ToolsState
+
+logger = logging.getLogger(__name__)
 
 MAX_PARALLEL_READS = 8
 
@@ -102,7 +106,8 @@ class Executor:
     ) -> CallResult:
         """Make one call. Never raises for what goes wrong in the call: that is its result."""
         tool, arguments, problem = self._parse(formed)
-        requested = await self._log.append(
+        # Not waited for: what comes next is durable after it, and a call that is logged must not be left by a stop.
+        requested = self._log.post(
             "tool.requested",
             {
                 "name": formed.name,
@@ -141,8 +146,10 @@ class Executor:
             tool = self.registry.get(call.name)
             assert tool.run is not None
             outcome = await tool.run(context, tool.arguments.model_validate(call.arguments))
-        except (ToolProblem, OSError) as error:
-            return await self._fail(seq, call.agent, 0, str(error))
+        except LogError:
+            raise
+        except Exception as error:
+            return await self._fail(seq, call.agent, 0, _why(call.name, error))
         self.observe(seq, call.agent, 0, place, outcome)
         return await self._finish(seq, call.agent, 0, outcome)
 
@@ -174,8 +181,12 @@ class Executor:
             async with limit:
                 return await self.run_one(call, agent=agent, turn=turn, place=place, typed=typed, cause=cause)
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(call)) for call in calls]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(call)) for call in calls]
+        except ExceptionGroup as errors:
+            # What is raised here is the log's failure, which all of them met.
+            raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
     def _is_read(self, call: FormedCall) -> bool:
@@ -211,16 +222,18 @@ class Executor:
                 return await self._fail(seq, agent, turn, refusal)
             parsed = tool.arguments.model_validate(arguments)
             if tool.plan is not None:
-                outcome = await self._write(tool, parsed, context, turn)
-            else:
-                outcome = await self._run(tool, parsed, context, turn)
-        except ToolProblem as error:
-            return await self._fail(seq, agent, turn, str(error))
-        except OSError as error:
-            return await self._fail(seq, agent, turn, f"{tool.name} failed: {error.strerror or error}.")
+                return await self._write(tool, parsed, context, turn)
+            outcome = await self._run(tool, parsed, context, turn)
         except asyncio.CancelledError:
-            self._post("tool.cancelled", {"call": seq, "output": "Stopped before the end."}, agent, turn, seq)
+            if seq in self.state.open:
+                self._post(
+                    "tool.cancelled", {"call": seq, "output": "Stopped before the end."}, agent, turn, seq
+                )
             raise
+        except LogError:
+            raise
+        except Exception as error:
+            return await self._fail(seq, agent, turn, _why(tool.name, error))
         return await self._finish(seq, agent, turn, outcome)
 
     async def _decide(
@@ -272,7 +285,7 @@ class Executor:
         self.observe(context.call, context.agent, turn, context.place, outcome)
         return outcome
 
-    async def _write(self, tool: Tool, parsed: Any, context: ToolContext, turn: int) -> Outcome:
+    async def _write(self, tool: Tool, parsed: Any, context: ToolContext, turn: int) -> CallResult:
         assert tool.plan is not None
         write = await tool.plan(context, parsed)
         blobs = (
@@ -281,14 +294,20 @@ class Executor:
             else {"before": write.before_data, "after": write.data}
         )
         started = await self._started(tool, context, turn, path=write.path, before=write.before, blobs=blobs)
+        # A thread that writes cannot be stopped half way, so neither is the record of what it does.
+        return await to_the_end(self._make(write, started.data["after"], context, turn, blobs))
+
+    async def _make(
+        self, write: Write, after: str, context: ToolContext, turn: int, blobs: Mapping[str, bytes]
+    ) -> CallResult:
         await asyncio.to_thread(write_atomic, context.place.root, write.path, write.data, write.before)
-        await self._log.append(
+        self._log.post(
             "file.changed",
             {
                 "worktree": context.place.worktree,
                 "path": write.path,
                 "before": write.before,
-                "after": started.data["after"],
+                "after": after,
                 "call": context.call,
             },
             agent=context.agent,
@@ -296,7 +315,7 @@ class Executor:
             cause=(context.call,),
             blobs=blobs,
         )
-        return write.outcome
+        return await self._finish(context.call, context.agent, turn, write.outcome)
 
     async def _started(
         self,
@@ -363,3 +382,13 @@ class Executor:
 
     def _post(self, kind: str, data: dict[str, Any], agent: str, turn: int, cause: int) -> Event:
         return self._log.post(kind, data, agent=agent, turn=turn, cause=(cause,))
+
+
+def _why(name: str, error: Exception) -> str:
+    """What the model is told of an error in a call."""
+    if isinstance(error, MuseError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{name} failed: {error.strerror or error}."
+    logger.error("%s failed unexpectedly", name, exc_info=error)
+    return f"{name} failed unexpectedly ({type(error).__name__}: {error}). Go on without this call."

@@ -113,13 +113,18 @@ class Registry:
         """The tool called `name`, or ToolProblem that lists those that there are."""
         tool = self.tools.get(name)
         if tool is None:
-            known = ", ".join(sorted(t.name for t in self.tools.values() if t.offered))
-            raise ToolProblem(f"There is no tool {name!r}. The tools are: {known}.")
+            raise self._unknown(name)
         return tool
+
+    def _unknown(self, name: str) -> ToolProblem:
+        known = ", ".join(sorted(tool.name for tool in self.tools.values() if tool.offered))
+        return ToolProblem(f"There is no tool {name!r}. The tools are: {known}.")
 
     def parse(self, name: str, arguments: str) -> tuple[Tool, dict[str, Any]]:
         """Validate the model's own argument text; ToolProblem says what is wrong with it."""
         tool = self.get(name)
+        if not tool.offered:
+            raise self._unknown(name)
         try:
             raw = json.loads(arguments or "{}", parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
         except (ValueError, RecursionError) as error:

@@ -314,6 +314,17 @@ class Demo:
 
         self.loop.call_soon_threadsafe(go)
 
+    def ask(self, approval: int, command: str) -> None:
+        """One more question, from the loop's thread."""
+
+        def go() -> None:
+            shown = {**RUN_SHOWN, "command": command}
+            data = {"action": "run", "rule": "run", "digest": "c0de" * 8, "shown": shown}
+            self.cards.append(pending_card(approval, data, agent="lead"))
+            self.approvals.update(self.cards)
+
+        self.loop.call_soon_threadsafe(go)
+
     def _answered(self, action: dict[str, Any]) -> None:
         self.actions.append(action)
         state = "denied" if action["decision"] == "deny" else "granted"

@@ -54,7 +54,12 @@ class Repo:
             for key, value in (("NAME", "User"), ("EMAIL", "user@example.org"))
         }
         done = subprocess.run(
-            ["git", *args], cwd=self.root, env=os.environ | identity, capture_output=True, text=True, check=True
+            ["git", *args],
+            cwd=self.root,
+            env=os.environ | identity,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         return done.stdout.strip()
 

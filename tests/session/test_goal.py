@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import json
 import socket
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fixtures.make_repo import make_repo
@@ -38,6 +40,8 @@ from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session import GoalHandle, GoalResult
 from musecode_jupyter.session.core import GoalSpec
 from musecode_jupyter.session.replay import prove
+from musecode_jupyter.skills import goal
+from musecode_jupyter.tools import executor
 
 
 def end(handle: GoalHandle) -> GoalResult:
@@ -180,7 +184,7 @@ class TestStalled:
             line = request.json_schema["properties"]["old_line"]["enum"][0]
             # As many different statements as there are questions, so that each is applied and tried.
             new = f"raise RuntimeError({len(request.raw['messages'][1]['content'])})"
-            return Answer(f'{{"thought": "", "old_line": {_json(line)}, "new_line": {_json(new)}}}')
+            return Answer(f'{{"thought": "", "old_line": {json.dumps(line)}, "new_line": {json.dumps(new)}}}')
 
         options = {"model": "scripted", "api": "chat", "price": "0/0/0", "profile": "guided"}
         with ModelServer(wrong) as server, session_on(server.base_url, root, **options) as session:
@@ -227,9 +231,9 @@ class TestBlocked:
         assert repo.git("status", "--porcelain").split("\n") == ["M other.txt", "?? untracked.txt"]
 
     def test_a_conflict_keeps_the_branch_and_names_it(self, repo: Repo) -> None:
-        commit = lambda: repo.commit({"answer.txt": "something else\n"})  # noqa: E731
+        theirs = {"answer.txt": "something else\n"}
         with (
-            ModelServer(Doing([EDIT, DONE], 1, commit)) as server,
+            ModelServer(Doing([EDIT, DONE], 1, lambda: repo.commit(theirs))) as server,
             session_on(server.base_url, repo.root) as session,
         ):
             handle = start(session)
@@ -356,6 +360,71 @@ class TestUserInControl:
         assert "Stopped before the end." in results(server.requests[1].json)[0]
         assert [r.status for r in server.requests] == [200] * 3
         assert len(only(events, "tool.requested")) == len([e for e in events if e.kind in CLOSING])
+
+    def test_a_change_that_is_being_written_is_recorded_before_the_stop(
+        self, repo: Repo, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A stop during the writing of a file left it changed, and the log said that the change was stopped."""
+        writing, go_on = threading.Event(), threading.Event()
+        really_write = executor.write_atomic
+
+        def slowly(*arguments: Any) -> None:
+            writing.set()
+            assert go_on.wait(DEADLINE_S)
+            really_write(*arguments)
+
+        monkeypatch.setattr(executor, "write_atomic", slowly)
+        with ModelServer(Steps([EDIT, DONE])) as server, session_on(server.base_url, repo.root) as session:
+            handle = start(session)
+            assert writing.wait(DEADLINE_S)
+            stopping = threading.Thread(target=handle.stop)
+            stopping.start()
+            session.read(lambda core: None)
+            go_on.set()
+            stopping.join()
+            assert handle.status == "stopped"
+            lead = [e for e in session.events() if e.agent == "lead" and e.kind in {*CLOSING, "file.changed"}]
+            assert kinds(lead) == ["file.changed", "tool.finished"]
+            handle.resume()
+            assert end(handle).met
+
+    def test_landing_that_has_begun_is_brought_to_its_end(
+        self, repo: Repo, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A stop between the moving of the branch and of its checkout left a checkout that undid the work."""
+        moved, go_on = threading.Event(), threading.Event()
+        really_update = goal.update_checkout
+
+        async def slowly(*arguments: Any) -> str:
+            moved.set()
+            await asyncio.to_thread(go_on.wait, DEADLINE_S)
+            return await really_update(*arguments)
+
+        monkeypatch.setattr(goal, "update_checkout", slowly)
+        with ModelServer(Steps([EDIT, DONE])) as server, session_on(server.base_url, repo.root) as session:
+            handle = start(session)
+            assert moved.wait(DEADLINE_S)
+            stopping = threading.Thread(target=handle.stop)
+            stopping.start()
+            session.read(lambda core: None)
+            go_on.set()
+            stopping.join()
+            assert handle.status == "met"
+        assert repo.read("answer.txt") == "right\n"
+        assert repo.git("status", "--porcelain") == ""
+        assert repo.branches == ["main"]
+
+    def test_two_goals_that_are_set_at_once_do_not_both_start(self, repo: Repo) -> None:
+        script = Held([EDIT, DONE], hold=0)
+        with ModelServer(script) as server, session_on(server.base_url, repo.root) as session:
+
+            async def both() -> list[object]:
+                goals = [session.goal("say right", verify=CHECK) for _ in range(2)]
+                return list(await asyncio.gather(*goals, return_exceptions=True))
+
+            outcomes = asyncio.run(both())
+            script.release()
+            assert {type(outcome) for outcome in outcomes} == {GoalHandle, UsageProblem}
 
     def test_stop_while_the_model_is_awaited_abandons_the_request(self, repo: Repo) -> None:
         script = Held([EDIT, EDIT, DONE], hold=0)
@@ -600,6 +669,35 @@ class TestApprovals:
         assert "Stopped" in results(server.requests[1].json)[0]
 
 
+class TestToolErrors:
+    def test_an_error_of_git_during_a_search_is_the_result_of_the_call(self, repo: Repo, home: Path) -> None:
+        """It ended the goal and left the call open; after a resume the call had a second tool.started."""
+
+        def lose_git() -> None:
+            for entry in (home / "worktrees").glob("*/.git"):
+                entry.rename(entry.with_name("lost"))
+
+        def find_git() -> None:
+            for entry in (home / "worktrees").glob("*/lost"):
+                entry.rename(entry.with_name(".git"))
+
+        look = Answer("", [Call("search", {"pattern": "wrong"}), Call("read", {"path": "answer.txt"})])
+        first = Doing([look, EDIT, DONE], 0, lose_git)
+        script = Doing([look, EDIT, DONE], 1, find_git)
+
+        def both(request: ParsedRequest) -> Answer:
+            first(request)
+            return script(request)
+
+        with ModelServer(both) as server, session_on(server.base_url, repo.root) as session:
+            assert end(start(session)).met
+            events = session.events()
+        failed = only(events, "tool.failed")
+        assert len(failed) == 1
+        assert ".git" in failed[0].data["output"]
+        assert "wrong" in results(server.requests[1].json)[1]
+
+
 class TestAsk:
     def test_ask_reads_but_never_changes_the_users_checkout(self, repo: Repo, tmp_path: Path) -> None:
         look = Answer("", [Call("read", {"path": "answer.txt"})])
@@ -656,7 +754,9 @@ class TestModelErrors:
         assert b"the-right-key-01" not in log
 
     def test_a_rate_limit_is_waited_for_by_one_owner_in_sight_of_the_log(self, repo: Repo) -> None:
-        limit = Answer(fault=Fault("status", status=429, code="rate_limit_exceeded", headers={"retry-after": "7"}))
+        limit = Answer(
+            fault=Fault("status", status=429, code="rate_limit_exceeded", headers={"retry-after": "7"})
+        )
         hurried = Hurried()
         with (
             ModelServer(Steps([limit, limit, EDIT, DONE])) as server,
@@ -727,13 +827,3 @@ class TestModelErrors:
         assert len(failed) == 1
         assert advice in failed[0].data["output"]
         assert failed[0].data["call"] not in {e.data["call"] for e in only(events, "tool.started")}
-
-
-def _json(text: str) -> str:
-    import json
-
-    return json.dumps(text)
-
-
-def test_the_home_lies_outside_the_repository(home: Path, repo: Repo) -> None:
-    assert not os.path.commonpath([home, repo.root]) == str(repo.root)

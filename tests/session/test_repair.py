@@ -1,4 +1,4 @@
-"""Every fixture repository is repaired end to end, through both APIs and both profiles, and the record holds."""
+"""Every fixture repository is repaired end to end, through both APIs and both profiles; the record holds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def test_prompts_are_prefix_equal_from_turn_to_turn(run: Run) -> None:
     field = "input" if run.api == "responses" else "messages"
     bodies = [request.json for request in run.requests]
     assert len(bodies) > 3
-    for earlier, later in zip(bodies, bodies[1:], strict=False):
+    for earlier, later in pairwise(bodies):
         # As text, so that the order of keys counts as well.
         assert _texts(later[field])[: len(earlier[field])] == _texts(earlier[field])
         assert len(later[field]) > len(earlier[field])

@@ -272,7 +272,9 @@ def test_a_link_or_nested_repository_in_the_way_overlaps(repo: Repository, tmp_p
     assert overlapping(repo, old, new) == ["inner", "link"]
 
 
-@pytest.mark.parametrize("landed", [{"dir/c.txt": None}, {"dir/c.txt": None, "dir": "theirs\n"}])
+@pytest.mark.parametrize(
+    "landed", [{"b.txt": "B\n", "dir/c.txt": None}, {"dir/c.txt": None, "dir": "theirs\n"}]
+)
 def test_a_staged_change_between_file_and_folder_overlaps(
     repo: Repository, landed: dict[str, str | None]
 ) -> None:

@@ -125,7 +125,7 @@ function render({ model: link, el }: RenderContext): () => void {
       if (value) facts.append(h("span", { class: "muse-fact" }, `${name} `, mono ? h("code", {}, value) : h("b", {}, value)));
     };
     fact("in", approval.cwd);
-    fact("rule that asked", approval.rule);
+    fact("rule", approval.rule);
     fact("digest of all that is shown", approval.digest.slice(0, 12));
     if (approval.usd !== null) fact("spent so far", money(approval.usd), false);
     card.append(facts);
