@@ -164,7 +164,7 @@ def _told(handle: GoalHandle, result: GoalResult, session: Session) -> str:
 
 def follow(session: Session, as_json: bool) -> None:
     """Print each event once it is durable: as JSON lines, or as a line of text on standard error."""
-    from musecode_jupyter.jupyter.views import summarise
+    from musecode_jupyter.session.summary import summarise
 
     def show(event: Event) -> None:
         with contextlib.suppress(BrokenPipeError):

@@ -113,7 +113,11 @@ def _report(home: Path, repository: Path, executed: Path, seconds: float) -> boo
     landed = [m for m in log.state("workspace").merges.values() if m.state == "landed"]
     if landed:
         diff = subprocess.run(
-            ["git", "diff", landed[-1].old, landed[-1].new], cwd=repository, capture_output=True, text=True, check=True
+            ["git", "diff", landed[-1].old, landed[-1].new],
+            cwd=repository,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         print(f"\n{diff.stdout.rstrip()}\n")
     else:

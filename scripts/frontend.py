@@ -84,9 +84,7 @@ def main(scripts: list[str]) -> int:
     for name in scripts:
         if code:
             break
-        code = subprocess.run(
-            [*npm, "run", "--silent", name], cwd=FRONTEND, env=environment, check=False
-        ).returncode
+        code = subprocess.run([*npm, "run", "--silent", name], cwd=FRONTEND, env=environment, check=False).returncode
     if code:
         print("The front end was not built; the lines above say why.", file=sys.stderr)
     return code

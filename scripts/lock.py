@@ -37,9 +37,7 @@ def main() -> None:
             pins.setdefault(requirement_name(line), line)
     missing = kernels - pins.keys()
     if missing:
-        sys.exit(
-            f"No pin for {', '.join(sorted(missing))}: add it to constraints.txt, then `make lock` again."
-        )
+        sys.exit(f"No pin for {', '.join(sorted(missing))}: add it to constraints.txt, then `make lock` again.")
     CONSTRAINTS.write_text(HEADER + "".join(f"{pins[name]}\n" for name in sorted(pins)))
     print(f"{CONSTRAINTS.name}: {len(pins)} versions")
 

@@ -33,9 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if core.global_force_seed is None:
         core.global_force_seed = seed
     # Times of single examples would measure what else runs on the machine.
-    settings.register_profile(
-        "musecode", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-    )
+    settings.register_profile("musecode", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("musecode")
 
 

@@ -72,9 +72,7 @@ def imports_of(module: str) -> Iterator[tuple[int, str]]:
                 base = ".".join([*above, base]) if base else ".".join(above)
             for alias in node.names:
                 yield node.lineno, f"{base}.{alias.name}"
-        elif (
-            isinstance(node, ast.Call) and called_name(node) in {"import_module", "__import__"} and node.args
-        ):
+        elif isinstance(node, ast.Call) and called_name(node) in {"import_module", "__import__"} and node.args:
             first = node.args[0]
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 yield node.lineno, first.value
@@ -141,10 +139,7 @@ def test_only_workspace_git_runs_git(module: str) -> None:
             continue
         for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
             match argument:
-                case (
-                    ast.List(elts=[ast.Constant(value="git"), *_])
-                    | ast.Tuple(elts=[ast.Constant(value="git"), *_])
-                ):
+                case ast.List(elts=[ast.Constant(value="git"), *_]) | ast.Tuple(elts=[ast.Constant(value="git"), *_]):
                     pytest.fail(f"{module}:{node.lineno} runs git: go through workspace/git.py")
                 case ast.Constant(value=str(text)) if called_name(node) in {
                     "run",
@@ -152,18 +147,14 @@ def test_only_workspace_git_runs_git(module: str) -> None:
                     "system",
                     "check_output",
                 }:
-                    assert not text.startswith("git "), (
-                        f"{module}:{node.lineno} runs git: go through workspace/git.py"
-                    )
+                    assert not text.startswith("git "), f"{module}:{node.lineno} runs git: go through workspace/git.py"
                 case _:
                     pass
 
 
 def test_a_module_says_its_job_and_stays_small(module: str) -> None:
     path = MODULES[module]
-    assert ast.get_docstring(TREES[module]), (
-        f"{path} does not say in its first line what it is responsible for"
-    )
+    assert ast.get_docstring(TREES[module]), f"{path} does not say in its first line what it is responsible for"
     lines = path.read_text(encoding="utf-8").count("\n")
     assert lines <= 800, f"{path} has {lines} lines: split it"
     assert path.stem not in DRAWERS, f"{path} is a drawer: name it after what it does"
@@ -188,9 +179,7 @@ print(json.dumps({"seconds": seconds, "printed": printed.getvalue(), "modules": 
 
 
 def load_in_a_fresh_process() -> dict[str, object]:
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -41,9 +41,7 @@ def _pytest(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _git(folder: Path, *args: str) -> str:
-    return subprocess.run(
-        ["git", *args], cwd=folder, check=True, capture_output=True, text=True
-    ).stdout.strip()
+    return subprocess.run(["git", *args], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test_there_are_at_least_five_repositories() -> None:

@@ -21,9 +21,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 # Composed from pieces, so that this file does not itself hold what it looks for.
 REGISTRIES = re.compile(
-    "|".join(
-        ("py" + r"pi\.org", "python" + r"hosted\.org", "registry" + r"\.npmjs", "registry" + r"\.yarnpkg")
-    )
+    "|".join(("py" + r"pi\.org", "python" + r"hosted\.org", "registry" + r"\.npmjs", "registry" + r"\.yarnpkg"))
     + "|--(extra-)?index"
     + "-url|--find"
     + "-links"
@@ -47,9 +45,7 @@ def project_files() -> list[Path]:
 def fenced_lines(document: str) -> list[str]:
     text = (ROOT / document).read_text(encoding="utf-8")
     return [
-        line.strip()
-        for block in re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)
-        for line in block.splitlines()
+        line.strip() for block in re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S) for line in block.splitlines()
     ]
 
 
@@ -70,9 +66,7 @@ def test_the_two_commands_are_in_the_readme() -> None:
 def test_documented_files_exist(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
     linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", text)
-    named = re.findall(
-        r"`((?:musecode_jupyter|tests|scripts|labextension|notebooks|binder|docs)/[\w./-]+)`", text
-    )
+    named = re.findall(r"`((?:musecode_jupyter|tests|scripts|labextension|notebooks|binder|docs)/[\w./-]+)`", text)
     missing = sorted({name for name in [*linked, *named] if not (ROOT / name).exists()})
     assert not missing, f"{document} names files that are not there: {missing}"
 
@@ -93,9 +87,7 @@ def test_no_file_names_a_package_registry() -> None:
             if REGISTRIES.search(line):
                 found.append(f"{file.relative_to(ROOT)}:{number}")
     assert not found, found
-    assert '"resolved": "http' not in (ROOT / "labextension" / "package-lock.json").read_text(
-        encoding="utf-8"
-    )
+    assert '"resolved": "http' not in (ROOT / "labextension" / "package-lock.json").read_text(encoding="utf-8")
 
 
 def test_extras_are_the_documented_ones() -> None:

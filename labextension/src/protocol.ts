@@ -17,7 +17,7 @@
 // Messages of the kernel reach every view of a model; a view drops what it already has. The synced trait `snapshot`
 // ({events, header} or {pending}) is what a view shows until the kernel has spoken, or for ever if there is none.
 
-/** One event as the views see it; made by `summarise` in musecode_jupyter/jupyter/views/summary.py. */
+/** One event as the views see it; made by `summarise` in musecode_jupyter/session/summary.py. */
 export interface EventSummary {
   readonly seq: number;
   /** ISO 8601, UTC; for display and for the axis, never for order. */

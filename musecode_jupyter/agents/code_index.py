@@ -229,11 +229,7 @@ def _imported_modules(tree: ast.Module, module: str, *, is_package: bool) -> set
             found.add(origin)
             found.update(f"{origin}.{alias.name}" for alias in node.names)
     # Importing a.b.c runs a and a.b too.
-    return {
-        ".".join(parts[:count])
-        for parts in (n.split(".") for n in found)
-        for count in range(1, len(parts) + 1)
-    }
+    return {".".join(parts[:count]) for parts in (n.split(".") for n in found) for count in range(1, len(parts) + 1)}
 
 
 def _references(nodes: Sequence[ast.AST], table: Mapping[str, str]) -> tuple[frozenset[str], frozenset[str]]:

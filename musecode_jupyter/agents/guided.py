@@ -145,9 +145,7 @@ class Guided:
         if failing is None:
             unknown = [c for c in task.verify if c not in history.checks]
             if unknown:
-                return self._call(
-                    history, FormedCall("run", {"command": unknown[0]}, "harness", purpose="check")
-                )
+                return self._call(history, FormedCall("run", {"command": unknown[0]}, "harness", purpose="check"))
             if history.judged_failing:
                 return Step(
                     (),

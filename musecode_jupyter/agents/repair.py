@@ -25,7 +25,6 @@ MAX_TRIES = 8
 _REGION_LINES = 16
 _THOUGHT = 100
 _LINE = 200
-_SAME_LINE = 2
 
 _TOKEN = re.compile(r"\w+|\s+|[-+*/<>=!]+|.")
 _WORD = re.compile(r"[a-z]{3,}")
@@ -116,9 +115,7 @@ def suspects(output: str, files: Mapping[str, str], *, limit: int = 12) -> list[
 
     frames = _frame_scores(output, failing, files, index)
     words = Counter(
-        word
-        for test in failing
-        for word in set(_words(test.name + " " + test.message + " " + _source_of(test, index)))
+        word for test in failing for word in set(_words(test.name + " " + test.message + " " + _source_of(test, index)))
     )
     total = max(1, len(broken))
     ranked: list[Suspect] = []
@@ -130,9 +127,7 @@ def suspects(output: str, files: Mapping[str, str], *, limit: int = 12) -> list[
         ochiai = reach / math.sqrt(total * (reach + good[definition])) if reach else 0.0
         shared = _overlap(words, "\n".join(source[definition.start - 1 : definition.end]))
         # What lies deeper decides more: what is near the test mostly passes things on.
-        score = (
-            math.sqrt(ochiai) + frames.get(definition, 0.0) + 0.3 * shared + 0.02 * steps.get(definition, 0)
-        )
+        score = math.sqrt(ochiai) + frames.get(definition, 0.0) + 0.3 * shared + 0.02 * steps.get(definition, 0)
         why = f"reached by {reach} failing and {good[definition]} passing tests"
         if definition in frames:
             why += ", in the traceback"
@@ -155,9 +150,7 @@ def plan_tries(count: int, limit: int = MAX_TRIES) -> list[Try]:
     ]
 
 
-def question(
-    suspect: Suspect, output: str, source: str, tried: Sequence[Tried], *, test_source: str = ""
-) -> Question:
+def question(suspect: Suspect, output: str, source: str, tried: Sequence[Tried], *, test_source: str = "") -> Question:
     """Ask for one changed line of `suspect`.
 
     What all tries share comes first in the text, then what the tries on one file share, so that a server that
@@ -193,9 +186,7 @@ def question(
     parts.append(f"File {suspect.path}:\n```python\n{shown}\n```")
     parts.append(f"The wrong line is in `{suspect.name}` (lines {suspect.start} to {suspect.end}).")
     refused = [
-        f"- {edit.old.strip()}  ->  {edit.new.strip()}  ({edit.outcome})"
-        for edit in tried
-        if edit.path == suspect.path
+        f"- {edit.old.strip()}  ->  {edit.new.strip()}  ({edit.outcome})" for edit in tried if edit.path == suspect.path
     ]
     if refused:
         parts.append("These changes did not help; answer with another one:\n" + "\n".join(refused))
@@ -278,8 +269,7 @@ def _parts_of_change(old: str, new: str) -> list[str]:
     if len(places) < 2:
         return []
     return [
-        "".join([*before[:first], *after[start:stop], *before[last:]]).strip()
-        for _, first, last, start, stop in places
+        "".join([*before[:first], *after[start:stop], *before[last:]]).strip() for _, first, last, start, stop in places
     ]
 
 
@@ -330,14 +320,14 @@ def _region(suspect: Suspect, lines: Sequence[str]) -> tuple[int, int]:
 def _offered(suspect: Suspect, source: str, tried: Sequence[Tried]) -> dict[str, int]:
     """Lines to choose from, without indentation, by what stands in the schema; duplicates are told apart."""
     lines = source.split("\n")
-    worn = Counter(edit.old for edit in tried if edit.path == suspect.path)
+    worn = {edit.old for edit in tried if edit.path == suspect.path}
     worth = _lines_worth_changing(suspect.start, suspect.end, source)
-    # Once every line is worn all are offered again: what was refused is listed in the question.
-    numbers = [number for number in worth if worn[lines[number - 1]] < _SAME_LINE] or worth
+    # Even when sampled, a small model clings to the line that it chose first, which is more often the wrong
+    # line than the right one changed wrongly. Once every line is worn all are offered again.
+    numbers = [number for number in worth if lines[number - 1] not in worn] or worth
     texts = Counter(lines[number - 1].strip() for number in numbers)
     return {
-        lines[number - 1].strip()
-        + (f"  # line {number}" if texts[lines[number - 1].strip()] > 1 else ""): number
+        lines[number - 1].strip() + (f"  # line {number}" if texts[lines[number - 1].strip()] > 1 else ""): number
         for number in numbers
     }
 
@@ -350,11 +340,7 @@ def _lines_worth_changing(start: int, end: int, source: str) -> list[int]:
         return []
     skipped: set[int] = set()
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        ):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             skipped.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             skipped.update(decorator.lineno for decorator in node.decorator_list)

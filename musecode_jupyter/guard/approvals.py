@@ -130,9 +130,7 @@ class Approvals:
             await self._log.append("approval.denied", {"approval": seq, "by": by, "why": why}, agent="user")
         else:
             scope = "session" if decision == "approve_session" else "once"
-            await self._log.append(
-                "approval.granted", {"approval": seq, "by": by, "scope": scope}, agent="user"
-            )
+            await self._log.append("approval.granted", {"approval": seq, "by": by, "scope": scope}, agent="user")
             if scope == "session":
                 await self._log.append(
                     "rule.added",

@@ -117,9 +117,7 @@ class Gate:
         the request and keeps its reserve as the estimate of its cost.
         """
         if request.model != self.endpoint.model:
-            raise ConfigurationError(
-                f"Request for model {request.model!r}, but {self.endpoint.model!r} is pinned."
-            )
+            raise ConfigurationError(f"Request for model {request.model!r}, but {self.endpoint.model!r} is pinned.")
         client = self._client
         if client is None:
             raise RuntimeError("Gate.ready() comes before the request is built")

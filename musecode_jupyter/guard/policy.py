@@ -27,16 +27,12 @@ def parse_mode(text: str) -> Mode:
     for mode in MODES:
         if text == mode:
             return mode
-    raise ConfigurationError(
-        f"Unknown approvals mode {text!r}: MUSECODE_APPROVALS is one of {', '.join(MODES)}."
-    )
+    raise ConfigurationError(f"Unknown approvals mode {text!r}: MUSECODE_APPROVALS is one of {', '.join(MODES)}.")
 
 
 def action_digest(action: str, shown: Mapping[str, Any]) -> str:
     """Digest of all that was shown and all that will happen; any change of it voids an approval."""
-    return blake2b(
-        canonical({"action": action, **_sorted(shown)}).encode("ascii"), digest_size=16
-    ).hexdigest()
+    return blake2b(canonical({"action": action, **_sorted(shown)}).encode("ascii"), digest_size=16).hexdigest()
 
 
 def _sorted(value: Any) -> Any:
@@ -93,7 +89,5 @@ class Policy:
         if self.mode == "deny":
             return Verdict("deny", "approvals mode deny")
         if not self.interactive:
-            return Verdict(
-                "deny", "nobody can be asked here (set MUSECODE_APPROVALS=allow-workspace to allow)"
-            )
+            return Verdict("deny", "nobody can be asked here (set MUSECODE_APPROVALS=allow-workspace to allow)")
         return Verdict("ask", "approvals mode ask")

@@ -8,10 +8,12 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from musecode_jupyter.jupyter.host import Host, change_diff, event_as_json
-from musecode_jupyter.jupyter.views import summarise, timeline_table
+from musecode_jupyter.jupyter.views import timeline_table
 from musecode_jupyter.log.events import canonical
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session import GoalHandle
+from musecode_jupyter.session.summary import summarise
+from musecode_jupyter.skills.goal import HARNESS
 
 Command = Callable[[Host, str], Any]
 
@@ -48,11 +50,7 @@ def _agents(host: Host, _rest: str) -> None:
     ledger = session.ledger
     for name, record in agents.items():
         spent = ledger.by_agent.get(name)
-        cost = (
-            ""
-            if spent is None
-            else f", {spent.calls} model calls, {spent.tokens} tokens, {spent.usd:.4f} USD"
-        )
+        cost = "" if spent is None else f", {spent.calls} model calls, {spent.tokens} tokens, {spent.usd:.4f} USD"
         why = f" ({record.why})" if record.why else ""
         print(f"{name}: {record.role}, {record.profile}, {record.model}: {record.state}{why}{cost}")
 
@@ -88,7 +86,7 @@ def _timeline(host: Host, rest: str) -> None:
     events = [
         event
         for event in host.session().events(int(options["--since"]))
-        if options["--agent"] in ("", event.agent) and event.kind.startswith(options["--kind"])
+        if options["--agent"] in ("", event.agent or HARNESS) and event.kind.startswith(options["--kind"])
     ]
     print(timeline_table([summarise(event) for event in events]))
 
@@ -99,7 +97,7 @@ def _show(host: Host, rest: str) -> None:
     session = host.session()
     event = session.event(int(rest))
     record = event_as_json(event)
-    print(f"{event.seq} {event.ts} {event.agent or '-'} {event.kind}  {summarise(event)['text']}")
+    print(f"{event.seq} {event.ts} {event.agent or HARNESS} {event.kind}  {summarise(event)['text']}")
     if event.cause:
         print("because of " + ", ".join(map(str, event.cause)))
     for name, value in record["data"].items():

@@ -12,13 +12,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from musecode_jupyter.jupyter.views import pending_card, summarise
+from musecode_jupyter.jupyter.views import pending_card
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import MuseError, UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
 from musecode_jupyter.session import Session, Settings, open_session
 from musecode_jupyter.session.store import SessionEntry, list_sessions
+from musecode_jupyter.session.summary import summarise
 
 if TYPE_CHECKING:
     from musecode_jupyter.jupyter.views import ApprovalsView, TimelineView
@@ -63,9 +64,7 @@ class Host:
         try:
             return Path.cwd().resolve()
         except FileNotFoundError:
-            raise UsageProblem(
-                "The kernel's working directory is not there any more: %cd to a folder first."
-            ) from None
+            raise UsageProblem("The kernel's working directory is not there any more: %cd to a folder first.") from None
 
     def unfinished(self) -> SessionEntry | None:
         """The newest session of this workspace that ended without closing, unless it is the one that is open."""

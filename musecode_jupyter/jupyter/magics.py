@@ -27,14 +27,10 @@ LATER_WORDS = ("edit", "clear")
 class MuseCode(Configurable):  # type: ignore[misc]
     """Settings for `ipython_config.py` (`c.MuseCode.model = ...`); the environment goes before them."""
 
-    model = Unicode("", help="Model id; default: the provider's, or the embedded local model").tag(
-        config=True
-    )
+    model = Unicode("", help="Model id; default: the provider's, or the embedded local model").tag(config=True)
     api = Unicode("", help="responses or chat").tag(config=True)
     base_url = Unicode("", help="Address of the endpoint, up to and including /v1").tag(config=True)
-    price = Unicode("", help="USD per million tokens as input/cached/output, for unknown models").tag(
-        config=True
-    )
+    price = Unicode("", help="USD per million tokens as input/cached/output, for unknown models").tag(config=True)
     effort = Unicode("", help="Reasoning effort: minimal, low, medium, high, xhigh").tag(config=True)
     approvals = Unicode("", help="ask, deny or allow-workspace").tag(config=True)
     home = Unicode("", help="Where sessions live; default: in the Jupyter data directory").tag(config=True)
@@ -55,9 +51,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
             host.shutdown()
 
     @magic_arguments()
-    @argument(
-        "words", nargs="*", help="the goal; or pause, resume, stop, or steer TEXT; nothing: show the goal"
-    )
+    @argument("words", nargs="*", help="the goal; or pause, resume, stop, or steer TEXT; nothing: show the goal")
     @argument("--verify", action="append", default=[], metavar="CMD", help="must exit with 0 (repeatable)")
     @argument("--budget", metavar="5usd", help="money that the goal may cost")
     @argument("--tokens", type=int, metavar="N", help="tokens that the goal may take")
@@ -78,9 +72,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
             arguments = _parse(self.goal, line)
             text = cell.strip() if cell is not None else " ".join(arguments.words)
             if cell is not None and arguments.words:
-                raise UsageError(
-                    "In the cell form the goal is the cell's text; the first line takes options only."
-                )
+                raise UsageError("In the cell form the goal is the cell's text; the first line takes options only.")
             if cell is None and (not text or arguments.words[0] in (*GOAL_WORDS, *LATER_WORDS)):
                 return self._goal_word(arguments.words)
             return self._start_goal(text, arguments)
@@ -102,17 +94,14 @@ class MuseMagics(Magics):  # type: ignore[misc]
             command = commands.COMMANDS.get(word)
             if command is None:
                 raise UsageError(
-                    f"%muse needs one of: {', '.join(commands.COMMANDS)}."
-                    + (f" Not {word!r}." if word else "")
+                    f"%muse needs one of: {', '.join(commands.COMMANDS)}." + (f" Not {word!r}." if word else "")
                 )
             if rest and word in commands.ALONE:
                 raise UsageError(f"%muse {word} takes nothing more, not {rest!r}.")
             return command(self._ready(offer=word not in commands.QUIET), rest)
 
     @magic_arguments()
-    @argument(
-        "approval", nargs="?", type=int, help="number of the question; none: the only one that is pending"
-    )
+    @argument("approval", nargs="?", type=int, help="number of the question; none: the only one that is pending")
     @argument("--session", action="store_true", help="allow the same action for the rest of the session")
     @line_magic
     def approve(self, line: str) -> None:
@@ -176,9 +165,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
                 f"%goal {word} is not available yet; `%goal stop` ends the goal, and a new one can be set."
             )
         if word in GOAL_WORDS and len(words) > 1:
-            raise UsageError(
-                f"%goal {word} takes nothing more. A goal that begins with {word!r} needs the cell form."
-            )
+            raise UsageError(f"%goal {word} takes nothing more. A goal that begins with {word!r} needs the cell form.")
         handle = host.session().newest_goal()
         if word == "pause":
             handle.pause()
@@ -221,9 +208,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
             try:
                 handle.wait()
             except KeyboardInterrupt:
-                raise KeyboardInterrupt(
-                    "the wait was interrupted; the goal goes on (%goal shows it)"
-                ) from None
+                raise KeyboardInterrupt("the wait was interrupted; the goal goes on (%goal shows it)") from None
             print(finished_goal_text(handle))
             if not host.interactive:
                 self._show_static(host)
@@ -248,7 +233,8 @@ class MuseMagics(Magics):  # type: ignore[misc]
     def _show_static(self, host: Host) -> None:
         from IPython.display import display
 
-        from musecode_jupyter.jupyter.views import Totals, summarise, timeline_html, timeline_text
+        from musecode_jupyter.jupyter.views import Totals, timeline_html, timeline_text
+        from musecode_jupyter.session.summary import summarise
 
         summaries = [summarise(event) for event in host.session().events()]
         header = Totals(summaries).header()

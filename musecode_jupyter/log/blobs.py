@@ -88,13 +88,9 @@ class BlobStore:
         try:
             content = self._path(digest).read_bytes()
         except OSError as problem:
-            raise LogError(
-                f"blob {digest} cannot be read ({problem.strerror}); restore {self.folder}"
-            ) from problem
+            raise LogError(f"blob {digest} cannot be read ({problem.strerror}); restore {self.folder}") from problem
         if digest_of(content).digest != digest:
-            raise LogError(
-                f"blob {digest} is damaged: its bytes do not match its name; restore {self.folder}"
-            )
+            raise LogError(f"blob {digest} is damaged: its bytes do not match its name; restore {self.folder}")
         return content
 
     def has(self, digest: str) -> bool:

@@ -106,9 +106,7 @@ class EventLog:
             The folder cannot be written.
         """
         create_folders(folder)
-        return cls.open(
-            folder, reducers=reducers, redactor=redactor, now=now, segment_bytes=segment_bytes, disk=disk
-        )
+        return cls.open(folder, reducers=reducers, redactor=redactor, now=now, segment_bytes=segment_bytes, disk=disk)
 
     @classmethod
     def open(
@@ -181,9 +179,7 @@ class EventLog:
 
     def _start(self, lock: SessionLock, segment_bytes: int, disk: Disk | None) -> Journal:
         self._find_loop()
-        return Journal(
-            self.folder, lock, self._scanner, self._when_settled, segment_bytes=segment_bytes, disk=disk
-        )
+        return Journal(self.folder, lock, self._scanner, self._when_settled, segment_bytes=segment_bytes, disk=disk)
 
     @property
     def writable(self) -> bool:
@@ -405,17 +401,13 @@ class EventLog:
     ) -> Event:
         assert self._now is not None
         ts = self._now().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return Event(
-            SCHEMA_VERSION, self.last_seq + 1, ts, self.generation, 0, agent, turn, cause, kind, label, data
-        )
+        return Event(SCHEMA_VERSION, self.last_seq + 1, ts, self.generation, 0, agent, turn, cause, kind, label, data)
 
     def _record_own(
         self, kind: str, data: Payload, *, agent: str = "", turn: int = 0, cause: tuple[int, ...] = ()
     ) -> None:
         text, clean, _ = redacted(Redactor(), kind, checked(kind, data))
-        self._record(
-            *draft(self._event(kind, clean, agent=agent, turn=turn, cause=cause, label=self.label), text, {})
-        )
+        self._record(*draft(self._event(kind, clean, agent=agent, turn=turn, cause=cause, label=self.label), text, {}))
 
     def _record(self, event: Event, record: Draft) -> None:
         assert self._journal is not None
@@ -531,18 +523,14 @@ class EventLog:
         try:
             file = path.open("rb")
         except OSError as problem:
-            raise LogError(
-                f"{path} cannot be read ({problem.strerror}); restore the session's folder"
-            ) from problem
+            raise LogError(f"{path} cannot be read ({problem.strerror}); restore the session's folder") from problem
         with file:
             file.seek(offset)
             while line := file.readline(MAX_RECORD_BYTES + 1):
                 try:
                     event = parse_line(line)
                 except ValueError as problem:
-                    raise LogError(
-                        f"{path} changed at byte {offset}: {problem}; verify the session"
-                    ) from None
+                    raise LogError(f"{path} changed at byte {offset}: {problem}; verify the session") from None
                 offset += len(line)
                 yield event
                 following = event.seq
@@ -595,7 +583,5 @@ class EventLog:
     def _visit_strictly(self, record: Record) -> None:
         problem = self._visit(record)
         if problem is not None:
-            at = Damage(
-                record.segment, record.offset, record.length, record.event.seq - 1, problem, resumed=True
-            )
+            at = Damage(record.segment, record.offset, record.length, record.event.seq - 1, problem, resumed=True)
             raise damaged(self.folder, at, problem)

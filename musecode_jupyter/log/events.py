@@ -64,8 +64,7 @@ def line_parts(event: Event, data: str) -> tuple[bytes, bytes]:
     """The bytes before and after the batch number; `data` is the canonical JSON of the event's data."""
     head = f'{{"v":{event.v},"seq":{event.seq},"ts":{_encode(event.ts)},"gen":{event.gen},"b":'
     blobs = ",".join(
-        f'{_encode(name)}:{{"digest":{_encode(ref.digest)},"size":{ref.size}}}'
-        for name, ref in event.blobs.items()
+        f'{_encode(name)}:{{"digest":{_encode(ref.digest)},"size":{ref.size}}}' for name, ref in event.blobs.items()
     )
     tail = (
         f',"agent":{_encode(event.agent)},"turn":{event.turn},"cause":[{",".join(map(str, event.cause))}]'

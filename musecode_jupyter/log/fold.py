@@ -64,9 +64,7 @@ class Fold:
         try:
             return self._states[name]
         except KeyError:
-            raise LogError(
-                f"no part of the state is called {name!r}; there are: {', '.join(self._states)}"
-            ) from None
+            raise LogError(f"no part of the state is called {name!r}; there are: {', '.join(self._states)}") from None
 
     def digest(self) -> str:
         """BLAKE2b-128 of the canonical JSON (sorted keys) of all slices by name."""

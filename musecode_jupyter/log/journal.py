@@ -284,9 +284,7 @@ def recover(folder: Path, visit: Callable[[Record], None]) -> tuple[Scanner, Rec
             "with it, or open the session for reading"
         )
     if damage is None and scanner.unfinished:
-        damage = Damage(
-            scanner.segment, scanner.offset, scanner.unfinished, scanner.seq, "the line is cut off", False
-        )
+        damage = Damage(scanner.segment, scanner.offset, scanner.unfinished, scanner.seq, "the line is cut off", False)
     if damage is None:
         return scanner, None
     path = folder / "journal" / damage.segment_name

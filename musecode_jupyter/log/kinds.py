@@ -138,9 +138,7 @@ class ModelRequested(Payload):
     temperature: float | None = None
     seed: int | None = None
     cache_key: str | None = None
-    origin: str = Field(
-        default="", description="digest of endpoint and key, decides which reasoning items are sent"
-    )
+    origin: str = Field(default="", description="digest of endpoint and key, decides which reasoning items are sent")
     digest: str = Field(description="BLAKE2b-128 of the request bytes")
     bytes: int
     reserved_usd: float
@@ -219,9 +217,7 @@ class ToolStarted(Payload):
     effect: Literal["read", "write", "process"]
     cwd: str
     path: str | None = None
-    before: str | None = Field(
-        default=None, description="write: digest of the file, none if it did not exist"
-    )
+    before: str | None = Field(default=None, description="write: digest of the file, none if it did not exist")
     after: str | None = Field(default=None, description="write: digest of the blob to be written")
 
 
@@ -233,9 +229,7 @@ class ToolFinished(Payload):
     ok: bool
     exit: int | None = None
     seconds: float = 0.0
-    output_path: str | None = Field(
-        default=None, description="file in the session folder with the whole output"
-    )
+    output_path: str | None = Field(default=None, description="file in the session folder with the whole output")
 
 
 class ToolFailed(Payload):

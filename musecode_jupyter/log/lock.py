@@ -109,8 +109,7 @@ class SessionLock:
             os.fsync(self._descriptor)
         except OSError as problem:
             raise LogReadOnly(
-                f"cannot write {self.path} ({problem.strerror}); free some space, or open the session "
-                "for reading"
+                f"cannot write {self.path} ({problem.strerror}); free some space, or open the session for reading"
             ) from problem
 
     def release(self) -> None:

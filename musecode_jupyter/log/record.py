@@ -117,7 +117,5 @@ def hydrated(event: Event, blobs: BlobStore) -> Event:
         try:
             data[name] = json.loads(blobs.get(ref.digest))
         except ValueError:
-            raise LogError(
-                f"blob {ref.digest} is not the JSON of field {name!r} of event {event.seq}"
-            ) from None
+            raise LogError(f"blob {ref.digest} is not the JSON of field {name!r} of event {event.seq}") from None
     return replace(event, data=data)

@@ -56,9 +56,7 @@ def _key_like(text: str) -> bool:
     return _mixed(text) and (len(text) >= 40 or any(each.isupper() for each in text))
 
 
-def _pattern(
-    name: str, hints: tuple[str, ...], regex: str, accept: Callable[[str], bool] = _always
-) -> _Pattern:
+def _pattern(name: str, hints: tuple[str, ...], regex: str, accept: Callable[[str], bool] = _always) -> _Pattern:
     # ASCII only: else `ſ` would be an `s` to the expression and not to its hint.
     return _Pattern(name, hints, re.compile(regex, re.ASCII), accept)
 
@@ -72,9 +70,7 @@ _PEM_END = r"-----END (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY-----"
 # Stops at the next block, so that a text of many beginnings is not read as many times.
 _PEM_BODY = r"(?:[\s\\A-Za-z0-9+/=:,]|-(?!----BEGIN ))"
 # What may still become the block above.
-_PEM_OPEN = re.compile(
-    rf"-----BEGIN (?:[A-Z0-9]{{1,20}} ){{0,4}}[A-Z0-9]*-{{0,5}}\Z|{_PEM_BEGIN}{_PEM_BODY}*\Z"
-)
+_PEM_OPEN = re.compile(rf"-----BEGIN (?:[A-Z0-9]{{1,20}} ){{0,4}}[A-Z0-9]*-{{0,5}}\Z|{_PEM_BEGIN}{_PEM_BODY}*\Z")
 # Between a word and its value a match never crosses a line, on which the cuts of a stream rely.
 _PATTERNS = (
     _pattern(
@@ -105,9 +101,7 @@ _PATTERNS = (
     _pattern("meta-key", ("llm|",), r"(?<![A-Za-z0-9])(?P<secret>LLM\|[0-9]{6,}\|[A-Za-z0-9_-]{16,})"),
     _pattern("sk-key", ("sk-",), r"(?<![\w-])(?P<secret>sk-[A-Za-z0-9_-]{20,})", _key_like),
     _pattern("bearer", ("bearer",), r"(?<!\w)(?i:bearer)[ \t]+(?P<secret>[A-Za-z0-9._~+/=-]{16,})", _mixed),
-    _pattern(
-        "basic-auth", ("basic",), r"(?<!\w)(?i:authorization:[ \t]*basic)[ \t]+(?P<secret>[A-Za-z0-9+/=]{8,})"
-    ),
+    _pattern("basic-auth", ("basic",), r"(?<!\w)(?i:authorization:[ \t]*basic)[ \t]+(?P<secret>[A-Za-z0-9+/=]{8,})"),
     _pattern("url-password", ("://",), r"(?<=://)[^/\s:@\"'\[\]]{0,64}:(?P<secret>[^/\s:@\"'\[\]]{3,})(?=@)"),
     _pattern(
         "assignment",
@@ -121,9 +115,7 @@ _SECRET_NAME = re.compile(_NAME + r"\Z", re.ASCII)
 _SECRET_VALUE = re.compile(r"[^\s\[]{12,4096}\Z")
 _HINTS = tuple(dict.fromkeys(hint for pattern in _PATTERNS for hint in pattern.hints))
 # Words after which a stream must not be cut: their value may follow.
-_LEAD = re.compile(
-    rf"(?:(?i:bearer|basic|authorization:)|{_NAME}(?:\\?[\"'])?|[=:](?:\\?[\"'])?)[ \t]*\Z", re.ASCII
-)
+_LEAD = re.compile(rf"(?:(?i:bearer|basic|authorization:)|{_NAME}(?:\\?[\"'])?|[=:](?:\\?[\"'])?)[ \t]*\Z", re.ASCII)
 _MARKS = {f"[redacted:{name}]" for name in (*(each.name for each in _PATTERNS), "secret")}
 
 

@@ -20,9 +20,7 @@ _MAX_LINE = 1 << 20
 _MAX_TRIALS = 200_000
 _SEGMENT = re.compile(r"[0-9]{6,}\.jsonl\Z")
 _START = re.compile(rb'\{"v":[0-9]+,"seq":')
-_HEAD = re.compile(
-    rb'\{"v":[0-9]+,"seq":([0-9]{1,18}),"ts":"[^"]{0,64}","gen":[0-9]{1,18},"b":([0-9]{1,18}),'
-)
+_HEAD = re.compile(rb'\{"v":[0-9]+,"seq":([0-9]{1,18}),"ts":"[^"]{0,64}","gen":[0-9]{1,18},"b":([0-9]{1,18}),')
 _CLAIM = re.compile(rb'"h":"([0-9a-f]{32})')
 _SEAL = re.compile(rb',"h":"[0-9a-f]{32}"\}')
 _HEX = re.compile(rb"[0-9a-f]{32}")
@@ -74,9 +72,7 @@ def segments(folder: Path) -> list[int]:
     try:
         names = [path.name for path in (folder / "journal").iterdir()]
     except OSError as problem:
-        raise LogError(
-            f"there is no readable session in {folder} ({problem.strerror}); check its id"
-        ) from None
+        raise LogError(f"there is no readable session in {folder} ({problem.strerror}); check its id") from None
     return sorted(int(name[:-6]) for name in names if _SEGMENT.match(name))
 
 
@@ -166,9 +162,7 @@ class Scanner:
         before = bad
         while line := file.readline(_MAX_LINE):
             parts = split_line(line[:-1])
-            if parts is not None and any(
-                chain(h, parts[0]) == parts[1] for h in {self.h, *self._hashes(before)} if h
-            ):
+            if parts is not None and any(chain(h, parts[0]) == parts[1] for h in {self.h, *self._hashes(before)} if h):
                 with suppress(ValueError):
                     event = parse_line(line)
                     if event.seq > self.seq:

@@ -97,9 +97,7 @@ def tier_of(model: str) -> Tier:
     return "local" if model == LOCAL_MODEL else "standard"
 
 
-def lookup(
-    model: str, *, price_override: str | None = None, profile_override: str | None = None
-) -> ModelInfo:
+def lookup(model: str, *, price_override: str | None = None, profile_override: str | None = None) -> ModelInfo:
     """What is known of `model`, with the user's price and profile in place of ours where given.
 
     Parameters
@@ -115,9 +113,7 @@ def lookup(
         For a contributor id, an unknown price that is not given, and an override that cannot be read.
     """
     if not model or model != model.strip():
-        raise ConfigurationError(
-            "the model id is empty or has spaces around it: set MUSECODE_MODEL to an exact id"
-        )
+        raise ConfigurationError("the model id is empty or has spaces around it: set MUSECODE_MODEL to an exact id")
     if tier_of(model) == "contributor":
         raise ConfigurationError(
             f"model {model!r} is refused: prompts of the contributor tier may be used for training, and the "

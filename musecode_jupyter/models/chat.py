@@ -132,9 +132,7 @@ class ChatClient:
         )
         answer = _Answer(caller)
         try:
-            async with aclosing(
-                post_events(self._http, caller, body, read_timeout=self._read_timeout)
-            ) as events:
+            async with aclosing(post_events(self._http, caller, body, read_timeout=self._read_timeout)) as events:
                 async for event in events:
                     if event.is_done:
                         break
@@ -240,9 +238,7 @@ class _Answer:
         parts = self._delta(delta) if isinstance(delta, dict) else []
         finish = _text(choice.get("finish_reason"))
         if finish == "error":
-            raise event_failure(
-                self._caller, {"type": "server_error", "message": "the answer ended in an error"}
-            )
+            raise event_failure(self._caller, {"type": "server_error", "message": "the answer ended in an error"})
         self.finish = finish or self.finish
         return parts
 
@@ -297,11 +293,7 @@ class _Answer:
 
     def _slot(self, index: object, call_id: str, name: str) -> _Slot:
         """Where a piece belongs: by index, unless another id shows that every call is counted as index 0."""
-        slot = (
-            self._by_index.get(index)
-            if isinstance(index, int)
-            else (self._slots[-1] if self._slots else None)
-        )
+        slot = self._by_index.get(index) if isinstance(index, int) else (self._slots[-1] if self._slots else None)
         other_id = slot is not None and call_id and slot.call_id and call_id != slot.call_id
         unnumbered = not isinstance(index, int) and slot is not None and bool(name) and not call_id
         if slot is None or other_id or unnumbered:

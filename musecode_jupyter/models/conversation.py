@@ -96,14 +96,10 @@ def arrange(items: Iterable[Item]) -> list[Message | Turn]:
                     refuse(f"call id {item.call_id!r} is used by two calls")
                 turn_of[item.call_id] = open_turn
     if missing := sorted(turn_of.keys() - answered):
-        refuse(
-            f"tool call {missing[0]!r} has no result; every call needs exactly one before the next request"
-        )
+        refuse(f"tool call {missing[0]!r} has no result; every call needs exactly one before the next request")
     for entry in arranged:
         if isinstance(entry, Turn):
-            order = {
-                item.call_id: place for place, item in enumerate(entry.said) if isinstance(item, ToolCall)
-            }
+            order = {item.call_id: place for place, item in enumerate(entry.said) if isinstance(item, ToolCall)}
             entry.results.sort(key=lambda result: order[result.call_id])
     return arranged
 
@@ -165,9 +161,7 @@ def dump_json(value: Any) -> bytes:
         Kind `invalid_request`, for NaN, infinities and values that are not JSON.
     """
     try:
-        return json.dumps(
-            _whole_tree(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")
-        ).encode()
+        return json.dumps(_whole_tree(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError) as error:
         refuse(f"the request cannot be written as JSON: {error}")
 

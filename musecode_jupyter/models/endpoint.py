@@ -71,9 +71,7 @@ def resolve_endpoint(
         if address:
             raise ConfigurationError("MUSECODE_API=local and MUSECODE_BASE_URL exclude each other: unset one")
         if model not in (None, LOCAL_MODEL):
-            raise ConfigurationError(
-                f"MUSECODE_API=local serves {LOCAL_MODEL} only: unset the model {model!r}"
-            )
+            raise ConfigurationError(f"MUSECODE_API=local serves {LOCAL_MODEL} only: unset the model {model!r}")
         return Endpoint(api="local", base_url="", model=LOCAL_MODEL, key_source="")
     if address:
         return _other(environ, _checked_url(address), model, dialect)
@@ -138,9 +136,7 @@ def secrets(environ: Mapping[str, str]) -> list[str]:
     among them.
     """
     values = {value.strip() for name, value in environ.items() if _SECRET_NAME.search(name)}
-    return sorted(
-        (value for value in values if len(value) >= _MIN_SECRET), key=lambda value: (-len(value), value)
-    )
+    return sorted((value for value in values if len(value) >= _MIN_SECRET), key=lambda value: (-len(value), value))
 
 
 def _other(environ: Mapping[str, str], address: str, model: str | None, dialect: Api | None) -> Endpoint:
@@ -151,12 +147,8 @@ def _other(environ: Mapping[str, str], address: str, model: str | None, dialect:
     key_source, key = _first_key(environ, (_OTHER_KEY, *_META_KEYS) if trusted else (_OTHER_KEY,))
     like_meta = meta or dialect == "responses" or model in CATALOGUE
     if model is None and not like_meta:
-        raise ConfigurationError(
-            "MUSECODE_BASE_URL is set but no model: set MUSECODE_MODEL to an id that it serves"
-        )
-    return Endpoint(
-        dialect or ("responses" if like_meta else "chat"), address, model or DEFAULT_MODEL, key_source, key
-    )
+        raise ConfigurationError("MUSECODE_BASE_URL is set but no model: set MUSECODE_MODEL to an id that it serves")
+    return Endpoint(dialect or ("responses" if like_meta else "chat"), address, model or DEFAULT_MODEL, key_source, key)
 
 
 def _given(argument: str | None, environ: Mapping[str, str], name: str) -> str | None:
@@ -189,17 +181,10 @@ def _checked_url(value: str) -> str:
         port_is_fine = parts.port is None or parts.port > 0
     except ValueError:
         raise ConfigurationError(f"MUSECODE_BASE_URL is not a URL: {advice}") from None
-    if (
-        parts.scheme not in ("http", "https")
-        or not parts.hostname
-        or not port_is_fine
-        or re.search(r"\s", value)
-    ):
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_fine or re.search(r"\s", value):
         raise ConfigurationError(f"MUSECODE_BASE_URL is not an http or https URL: {advice}")
     if "@" in parts.netloc:
-        raise ConfigurationError(
-            f"MUSECODE_BASE_URL holds a user name or password: {advice}, key in MUSECODE_API_KEY"
-        )
+        raise ConfigurationError(f"MUSECODE_BASE_URL holds a user name or password: {advice}, key in MUSECODE_API_KEY")
     if parts.query or parts.fragment:
         raise ConfigurationError(f"MUSECODE_BASE_URL has a query or fragment, which cannot be kept: {advice}")
     path = parts.path.rstrip("/")

@@ -84,8 +84,7 @@ def http_failure(caller: Caller, status: int, headers: Mapping[str, str], body: 
         goal = urlsplit(headers.get("location", ""))
         where = f"{goal.scheme}://{goal.netloc.rpartition('@')[2]}" if goal.netloc else "another path"
         return ModelError(
-            f"{caller.url} redirects ({status}) to {caller.tidy(where)}: "
-            "set MUSECODE_BASE_URL to the final address",
+            f"{caller.url} redirects ({status}) to {caller.tidy(where)}: set MUSECODE_BASE_URL to the final address",
             kind="protocol",
             status=status,
         )
@@ -117,9 +116,7 @@ def event_failure(caller: Caller, error: Mapping[str, Any]) -> ModelError:
 def is_html(headers: Mapping[str, str], body: bytes) -> bool:
     """Whether an answer is a web page, as proxies and captive portals send."""
     start = body.lstrip()[:15].lower()
-    return "text/html" in headers.get("content-type", "").lower() or start.startswith(
-        (b"<!doctype", b"<html")
-    )
+    return "text/html" in headers.get("content-type", "").lower() or start.startswith((b"<!doctype", b"<html"))
 
 
 def error_object(text: str) -> dict[str, Any]:
@@ -202,9 +199,7 @@ def _advice(caller: Caller, kind: str, status: int | None, code: str, wait: floa
                 f"{host} does not know the model {caller.model!r} ({label}): choose another with "
                 "MUSECODE_MODEL or %muse model ID"
             )
-        return (
-            f"{caller.url} was not found ({label}): check MUSECODE_BASE_URL, MUSECODE_API and MUSECODE_MODEL"
-        )
+        return f"{caller.url} was not found ({label}): check MUSECODE_BASE_URL, MUSECODE_API and MUSECODE_MODEL"
     if kind == "rate_limited":
         pause = f"wait {wait:g} s" if wait is not None else "wait a little"
         return f"{host} limits the rate of requests ({label}): {pause}, or run fewer agents at once"

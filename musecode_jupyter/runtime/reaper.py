@@ -106,9 +106,7 @@ def _send(pid: int, number: int) -> None:
         pass
 
 
-def end(
-    sessions: Iterable[int], markers: Sequence[bytes], grace: float = GRACE, limit: float = LIMIT
-) -> list[int]:
+def end(sessions: Iterable[int], markers: Sequence[bytes], grace: float = GRACE, limit: float = LIMIT) -> list[int]:
     """SIGTERM, after `grace` seconds SIGKILL; answers what was still there `limit` seconds later.
 
     Two empty scans in a row are needed: a process may fork and exit while one scan passes over it.

@@ -110,9 +110,7 @@ class Session:
     Made by `open_session`; close it with `close()` or use it in a `with` block.
     """
 
-    def __init__(
-        self, core: SessionCore, runtime: RuntimeThread, effects: Effects, *, owns_runtime: bool
-    ) -> None:
+    def __init__(self, core: SessionCore, runtime: RuntimeThread, effects: Effects, *, owns_runtime: bool) -> None:
         self._core = core
         self._runtime = runtime
         self._effects = effects

@@ -101,9 +101,7 @@ class SessionCore:
             child_env=child_environment(environ),
         )
         self._mind: Mind = (
-            Guided(log, self.gate)
-            if info.profile == "guided"
-            else Driver(log, self.gate, settings.effort or "medium")
+            Guided(log, self.gate) if info.profile == "guided" else Driver(log, self.gate, settings.effort or "medium")
         )
         self.loop = Loop(log, self.executor, self._mind, self._checkpoint)
         self._tasks: dict[int, asyncio.Task[GoalRecord]] = {}
@@ -113,9 +111,7 @@ class SessionCore:
         self._closed = False
 
     @classmethod
-    async def create(
-        cls, workspace: Path, settings: Settings, effects: Effects, *, interactive: bool
-    ) -> SessionCore:
+    async def create(cls, workspace: Path, settings: Settings, effects: Effects, *, interactive: bool) -> SessionCore:
         """Begin a session for `workspace`; ConfigurationError if no model can be used, before anything is written."""
         assert_runtime_thread()
         endpoint = settings.endpoint(effects.environ())
@@ -127,9 +123,7 @@ class SessionCore:
             folder, reducers=all_reducers(), redactor=Redactor(secrets(effects.environ())), now=effects.now
         )
         try:
-            core = cls(
-                log=log, settings=settings, effects=effects, workspace=workspace, interactive=interactive
-            )
+            core = cls(log=log, settings=settings, effects=effects, workspace=workspace, interactive=interactive)
             await core._open("session.opened", {"session": folder.name, "workspace": str(workspace)})
         except BaseException:
             await log.close()
@@ -137,9 +131,7 @@ class SessionCore:
         return core
 
     @classmethod
-    async def resume(
-        cls, folder: Path, settings: Settings, effects: Effects, *, interactive: bool
-    ) -> SessionCore:
+    async def resume(cls, folder: Path, settings: Settings, effects: Effects, *, interactive: bool) -> SessionCore:
         """Open a session of an earlier process, settle what that left open; goals wait until they are resumed."""
         from musecode_jupyter.session.restart import reconcile
 
@@ -153,9 +145,7 @@ class SessionCore:
             workspace = Path(str(opened.data["workspace"]))
             if not workspace.is_dir():
                 raise UsageProblem(f"The workspace {workspace} of this session is not there any more.")
-            core = cls(
-                log=log, settings=settings, effects=effects, workspace=workspace, interactive=interactive
-            )
+            core = cls(log=log, settings=settings, effects=effects, workspace=workspace, interactive=interactive)
             await core._open("session.resumed", {"last_seq": last_seq})
             await reconcile(core)
         except BaseException:
@@ -481,9 +471,7 @@ class SessionCore:
 
     def _no_running_goal(self) -> None:
         if self._asking.locked():
-            raise UsageProblem(
-                "A question to the lead is under way. Wait for its answer, then start the goal."
-            )
+            raise UsageProblem("A question to the lead is under way. Wait for its answer, then start the goal.")
         running = [goal for goal in self._tasks if self._is_running(goal)]
         if running:
             raise UsageProblem(

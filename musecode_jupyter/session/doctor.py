@@ -52,9 +52,7 @@ def report(findings: list[Finding]) -> str:
         (False, True): "MISSING",
         (False, False): "absent ",
     }
-    return "\n".join(
-        f"{marks[finding.ok, finding.needed]} {finding.name}: {finding.text}" for finding in findings
-    )
+    return "\n".join(f"{marks[finding.ok, finding.needed]} {finding.name}: {finding.text}" for finding in findings)
 
 
 def _program(_settings: Settings) -> list[Finding]:
@@ -67,9 +65,7 @@ def _git(_settings: Settings) -> list[Finding]:
     path = shutil.which("git")
     if path is None:
         return [Finding("git", False, "not on PATH: install git, goals work in git worktrees")]
-    out = subprocess.run(
-        [path, "--version"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-    )
+    out = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     return [Finding("git", True, out.stdout.strip().removeprefix("git version "))]
 
 
@@ -77,11 +73,7 @@ def _home(settings: Settings) -> list[Finding]:
     home = settings.home_or_default()
     existing = next(folder for folder in (home, *home.parents) if folder.exists())
     if not os.access(existing, os.W_OK):
-        return [
-            Finding(
-                "sessions", False, f"{existing} cannot be written: set MUSECODE_HOME to a folder that can"
-            )
-        ]
+        return [Finding("sessions", False, f"{existing} cannot be written: set MUSECODE_HOME to a folder that can")]
     free = shutil.disk_usage(existing).free / 1e9
     return [Finding("sessions", True, f"{home} ({free:.0f} GB free)")]
 
@@ -100,9 +92,7 @@ def _model(settings: Settings) -> list[Finding]:
     file = LocalModelFile(settings.home_or_default(), environ=os.environ)
     runtime = importlib.util.find_spec("xllamacpp") is not None
     found.append(
-        Finding(
-            "local runtime", runtime, "xllamacpp" if runtime else "run: pip install 'musecode-jupyter[local]'"
-        )
+        Finding("local runtime", runtime, "xllamacpp" if runtime else "run: pip install 'musecode-jupyter[local]'")
     )
     try:
         found.append(Finding("local model", True, str(file.require())))
@@ -113,9 +103,7 @@ def _model(settings: Settings) -> list[Finding]:
 
 def _approvals(settings: Settings) -> list[Finding]:
     try:
-        modes = (
-            f"{settings.mode(interactive=True)} in a notebook, {settings.mode(interactive=False)} headless"
-        )
+        modes = f"{settings.mode(interactive=True)} in a notebook, {settings.mode(interactive=False)} headless"
     except MuseError as problem:
         return [Finding("approvals", False, str(problem))]
     return [Finding("approvals", True, modes)]

@@ -82,9 +82,7 @@ def _check_prompt(fold: Fold, kept: dict[int, Event], event: Event) -> str | Non
         request = _rebuild(fold, kept, event)
         body = request_bytes(event.data["api"], event.data["origin"], request)
     except (KeyError, MuseError, ValueError) as error:
-        return (
-            f"event {event.seq}, field items: the prompt cannot be rebuilt ({type(error).__name__}: {error})"
-        )
+        return f"event {event.seq}, field items: the prompt cannot be rebuilt ({type(error).__name__}: {error})"
     if len(body) != event.data["bytes"]:
         return f"event {event.seq}, field bytes: the rebuilt prompt has {len(body)} bytes, not {event.data['bytes']}"
     if digest_of(body) != event.data["digest"]:

@@ -63,9 +63,7 @@ async def _settle(core: SessionCore, seq: int, call: OpenCall) -> None:
 
 
 async def _settle_write(core: SessionCore, seq: int, call: OpenCall) -> None:
-    started = next(
-        e for e in core.log.events(since=seq) if e.kind == "tool.started" and e.data["call"] == seq
-    )
+    started = next(e for e in core.log.events(since=seq) if e.kind == "tool.started" and e.data["call"] == seq)
     root, worktree = Path(str(started.data["cwd"])), _worktree_of(core, str(started.data["cwd"]))
     assert call.path is not None and call.after is not None
     try:
@@ -82,9 +80,7 @@ async def _settle_write(core: SessionCore, seq: int, call: OpenCall) -> None:
             await _close(core, seq, call, "tool.failed", text)
             return
     except (MuseError, OSError) as error:
-        await _close(
-            core, seq, call, "tool.failed", f"A restart cut this change off; it cannot be finished: {error}"
-        )
+        await _close(core, seq, call, "tool.failed", f"A restart cut this change off; it cannot be finished: {error}")
         return
     await _reconciled(core, seq, call, f"the change {finding}")
     await core.log.append(
@@ -102,9 +98,7 @@ async def _settle_write(core: SessionCore, seq: int, call: OpenCall) -> None:
 
 
 async def _settle_read(core: SessionCore, seq: int, call: OpenCall) -> None:
-    started = next(
-        e for e in core.log.events(since=seq) if e.kind == "tool.started" and e.data["call"] == seq
-    )
+    started = next(e for e in core.log.events(since=seq) if e.kind == "tool.started" and e.data["call"] == seq)
     root = Path(str(started.data["cwd"]))
 
     async def list_files() -> list[str]:
@@ -119,9 +113,7 @@ def _worktree_of(core: SessionCore, cwd: str) -> int | None:
 
 
 async def _reconciled(core: SessionCore, seq: int, call: OpenCall, finding: str) -> None:
-    await core.log.append(
-        "tool.reconciled", {"call": seq, "finding": finding}, agent=call.agent, cause=(seq,)
-    )
+    await core.log.append("tool.reconciled", {"call": seq, "finding": finding}, agent=call.agent, cause=(seq,))
 
 
 async def _close(core: SessionCore, seq: int, call: OpenCall, kind: str, output: str) -> None:

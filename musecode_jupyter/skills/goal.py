@@ -31,6 +31,7 @@ from musecode_jupyter.tools.executor import CallResult, Executor, FormedCall
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.landing import (
+    CheckoutBlocked,
     RefMoved,
     check_merge,
     land,
@@ -38,7 +39,6 @@ from musecode_jupyter.workspace.landing import (
     undo_land,
     update_checkout,
 )
-from musecode_jupyter.workspace.landing import CheckoutBlocked
 from musecode_jupyter.workspace.state import MergeRecord, WorkspaceState
 from musecode_jupyter.workspace.worktrees import (
     checkout_detached,
@@ -91,9 +91,7 @@ def check_command(command: str, root: Path, path: str) -> None:
     while words and "=" in words[0] and words[0].split("=")[0].isidentifier():
         words.pop(0)
     if not words:
-        raise UsageProblem(
-            "The verify command is empty: give one, for example --verify 'python -m pytest -q'."
-        )
+        raise UsageProblem("The verify command is empty: give one, for example --verify 'python -m pytest -q'.")
     if any(mark in command for mark in "|&;<>()$`") or words[0] in {
         "cd",
         "test",
@@ -161,9 +159,7 @@ class GoalRunner:
             raise
         except Exception as error:
             logger.exception("goal %s ended in an unexpected error", self.goal)
-            await self._stop(
-                "error", f"Unexpected {type(error).__name__}: {error}. The log holds all up to here."
-            )
+            await self._stop("error", f"Unexpected {type(error).__name__}: {error}. The log holds all up to here.")
         return self.record
 
     async def _prepare(self) -> None:
@@ -208,9 +204,7 @@ class GoalRunner:
         tree = self._workspace.worktrees[worktree]
         inside = await Git.at_worktree(Path(tree.path))
         title = record.text.strip().splitlines()[0][:72]
-        commit = await commit_all(
-            inside, f"{title}\n\nMusecode-Session: {self._t.session}\nMusecode-Goal: {self.goal}"
-        )
+        commit = await commit_all(inside, f"{title}\n\nMusecode-Session: {self._t.session}\nMusecode-Goal: {self.goal}")
         if await self._t.git.tree_of(commit) == await self._t.git.tree_of(record.base):
             await self._nothing_changed(record, commit)
             return
@@ -248,13 +242,9 @@ class GoalRunner:
     async def _nothing_changed(self, record: GoalRecord, commit: str) -> None:
         results = await self._verify(await self._clean_place(commit), "judge")
         if all(result.ok for result in results):
-            await self._stop(
-                "blocked", "The verify command passes without any change now: it is not a steady check."
-            )
+            await self._stop("blocked", "The verify command passes without any change now: it is not a steady check.")
             return
-        await self._judged(
-            "landing", await self._t.git.tree_of(commit), commit, results, False, self._report(results)
-        )
+        await self._judged("landing", await self._t.git.tree_of(commit), commit, results, False, self._report(results))
         await self._stall_if_silent()
 
     async def _judge_commit(self, record: GoalRecord, commit: str, tree: str) -> None:
@@ -266,9 +256,7 @@ class GoalRunner:
 
     async def _stall_if_silent(self) -> None:
         if self.record.silent >= MAX_SILENT_TURNS:
-            await self._stop(
-                "stalled", f"{MAX_SILENT_TURNS} turns without a tool call, and the check still fails."
-            )
+            await self._stop("stalled", f"{MAX_SILENT_TURNS} turns without a tool call, and the check still fails.")
 
     async def _land(self) -> None:
         record = self.record
@@ -347,8 +335,7 @@ class GoalRunner:
         except RefMoved:
             await self._bounce(seq, f"{record.branch} has moved meanwhile.", branch)
             moves = sum(
-                m.goal == self.goal and m.why.endswith("moved meanwhile.")
-                for m in self._workspace.merges.values()
+                m.goal == self.goal and m.why.endswith("moved meanwhile.") for m in self._workspace.merges.values()
             )
             if moves >= MAX_MOVES:
                 await self._stop(
@@ -493,13 +480,9 @@ class GoalRunner:
 def check_limits(record: GoalRecord, now: datetime) -> None:
     """Raise BudgetExceeded if a limit of the goal other than money and tokens is used up (the gate holds those)."""
     if record.limit_steps is not None and record.model_calls >= record.limit_steps:
-        raise BudgetExceeded(
-            f"{record.model_calls} of {record.limit_steps} model calls are used.", scope="steps"
-        )
+        raise BudgetExceeded(f"{record.model_calls} of {record.limit_steps} model calls are used.", scope="steps")
     if record.limit_calls is not None and record.tool_calls >= record.limit_calls:
-        raise BudgetExceeded(
-            f"{record.tool_calls} of {record.limit_calls} tool calls are used.", scope="calls"
-        )
+        raise BudgetExceeded(f"{record.tool_calls} of {record.limit_calls} tool calls are used.", scope="calls")
     if record.limit_hours is not None:
         hours = (now - datetime.fromisoformat(record.started)).total_seconds() / 3600
         if hours >= record.limit_hours:

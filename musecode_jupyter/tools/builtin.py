@@ -106,9 +106,7 @@ def _plan_edit_now(context: ToolContext, arguments: EditArguments) -> Write:
         raise ToolProblem(f"{path} has changed since you last saw it. Read it again, then edit.")
     edit = apply_edit(before_data, arguments.old, arguments.new)
     where = (
-        f"line {edit.first_line}"
-        if edit.first_line == edit.last_line
-        else f"lines {edit.first_line}-{edit.last_line}"
+        f"line {edit.first_line}" if edit.first_line == edit.last_line else f"lines {edit.first_line}-{edit.last_line}"
     )
     return Write(path, before, edit.data, before_data, Outcome(f"Edited {path}, {where}."))
 

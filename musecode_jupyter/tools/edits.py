@@ -44,9 +44,7 @@ def apply_edit(data: bytes, old: str, new: str, *, replace_all: bool = False) ->
         raise ToolProblem("The file is binary; it cannot be edited as text.")
     old, new = (_as_lf(text, decoded) for text in (old, new))
     if not old:
-        raise ToolProblem(
-            "`old` is empty, which creates a new file, but the file exists. Send the text to replace."
-        )
+        raise ToolProblem("`old` is empty, which creates a new file, but the file exists. Send the text to replace.")
     if old == new:
         raise ToolProblem("`old` and `new` are equal: nothing would change. Send the changed text as `new`.")
     source = _Source(decoded.text)
@@ -179,9 +177,7 @@ def _not_found(text: str, old: str) -> str:
         return f"{message} These lines differ in spaces only; copy exactly.\n{_numbered(lines, same, count)}"
     near = _nearest(lines, old)
     if near is None:
-        return (
-            f"{message} No line is like it: read the file and copy the lines exactly, without line numbers."
-        )
+        return f"{message} No line is like it: read the file and copy the lines exactly, without line numbers."
     return f"{message} The nearest lines are below; copy the lines exactly.\n{_numbered(lines, near, count)}"
 
 

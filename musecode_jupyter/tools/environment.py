@@ -8,9 +8,33 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ALLOWED = frozenset(
-    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV LD_LIBRARY_PATH "
-    "CUDA_HOME CUDA_VISIBLE_DEVICES TRITON_INTERPRET TRITON_CACHE_DIR PYTHONPATH PYTEST_DISABLE_PLUGIN_AUTOLOAD "
-    "OMP_NUM_THREADS SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE PYENV_ROOT NVM_DIR".split()
+    [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TMPDIR",
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+        "CONDA_DEFAULT_ENV",
+        "LD_LIBRARY_PATH",
+        "CUDA_HOME",
+        "CUDA_VISIBLE_DEVICES",
+        "TRITON_INTERPRET",
+        "TRITON_CACHE_DIR",
+        "PYTHONPATH",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD",
+        "OMP_NUM_THREADS",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+        "PYENV_ROOT",
+        "NVM_DIR",
+    ]
 )
 ALLOWED_PREFIXES = ("LC_", "SLURM_")
 REFUSED = frozenset({"SLURM_JWT"})

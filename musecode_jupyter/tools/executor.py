@@ -94,9 +94,7 @@ class Executor:
             if not self._is_read(call):
                 results += await self._parallel(batch, agent, turn, place, typed, cause)
                 batch = []
-                results.append(
-                    await self.run_one(call, agent=agent, turn=turn, place=place, typed=typed, cause=cause)
-                )
+                results.append(await self.run_one(call, agent=agent, turn=turn, place=place, typed=typed, cause=cause))
             else:
                 batch.append(call)
         return results + await self._parallel(batch, agent, turn, place, typed, cause)
@@ -123,9 +121,7 @@ class Executor:
         if tool is None:
             return await self._fail(requested.seq, agent, turn, problem)
         # The logged arguments are the ones that count: what was cut out as a secret is not acted on either.
-        return await self._carry_out(
-            tool, dict(requested.data["arguments"]), requested.seq, agent, turn, place, typed
-        )
+        return await self._carry_out(tool, dict(requested.data["arguments"]), requested.seq, agent, turn, place, typed)
 
     async def go_on(
         self, seq: int, call: OpenCall, *, agent: str, turn: int, place: Place, typed: frozenset[str]
@@ -226,9 +222,7 @@ class Executor:
             outcome = await self._run(tool, parsed, context, turn)
         except asyncio.CancelledError:
             if seq in self.state.open:
-                self._post(
-                    "tool.cancelled", {"call": seq, "output": "Stopped before the end."}, agent, turn, seq
-                )
+                self._post("tool.cancelled", {"call": seq, "output": "Stopped before the end."}, agent, turn, seq)
             raise
         except LogError:
             raise
@@ -289,9 +283,7 @@ class Executor:
         assert tool.plan is not None
         write = await tool.plan(context, parsed)
         blobs = (
-            {"after": write.data}
-            if write.before_data is None
-            else {"before": write.before_data, "after": write.data}
+            {"after": write.data} if write.before_data is None else {"before": write.before_data, "after": write.data}
         )
         started = await self._started(tool, context, turn, path=write.path, before=write.before, blobs=blobs)
         # A thread that writes cannot be stopped half way, so neither is the record of what it does.

@@ -131,15 +131,11 @@ def read_bytes(root: Path, path: str, limit: int) -> tuple[str, bytes | None]:
         with open_at(parent, parts[-1], path) as descriptor:
             size = os.fstat(descriptor).st_size
             if size > limit:
-                raise ToolProblem(
-                    f"{path} has {size} bytes; only files of up to {limit} bytes can be edited here."
-                )
+                raise ToolProblem(f"{path} has {size} bytes; only files of up to {limit} bytes can be edited here.")
             with os.fdopen(os.dup(descriptor), "rb") as file:
                 data = file.read(limit + 1)
     if len(data) > limit:
-        raise ToolProblem(
-            f"{path} grew over {limit} bytes while being read; only smaller files can be edited here."
-        )
+        raise ToolProblem(f"{path} grew over {limit} bytes while being read; only smaller files can be edited here.")
     return "/".join(parts), data
 
 
@@ -263,9 +259,7 @@ def _read_lines(
     descriptor: int, name: str, state: os.stat_result, start_line: int, end_line: int | None, max_bytes: int
 ) -> FileRead:
     if start_line < 1 or (end_line is not None and end_line < start_line):
-        raise ToolProblem(
-            f"Lines {start_line} to {end_line} do not exist: lines count from 1, and the end follows."
-        )
+        raise ToolProblem(f"Lines {start_line} to {end_line} do not exist: lines count from 1, and the end follows.")
     source = _Source(descriptor)
     if is_binary(source.start):
         for _ in source.pieces():
@@ -397,9 +391,7 @@ def _numbered(name: str, window: _Window, start: int, end: int | None) -> str:
     lines = window.text.removesuffix("\n").split("\n")
     text = "".join(f"{start + index:>{width}}\t{line}\n" for index, line in enumerate(lines))
     if window.cut and window.last == start and not window.text.endswith("\n"):
-        return (
-            f"{text}[line {start} is longer than can be shown; it is cut. {name} has {window.total} lines]\n"
-        )
+        return f"{text}[line {start} is longer than can be shown; it is cut. {name} has {window.total} lines]\n"
     if window.last < window.total:
         return f"{text}[lines {start} to {window.last} of {window.total}]\n"
     return text

@@ -44,9 +44,7 @@ def components(root: Path, path: str, *, follow_last: bool) -> tuple[str, ...]:
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:
-        raise ToolProblem(
-            "The path holds a lone surrogate, which is not a character. Send the path as text."
-        ) from None
+        raise ToolProblem("The path holds a lone surrogate, which is not a character. Send the path as text.") from None
     base = real_root(root)
     joined = os.path.join(root, path)
     if follow_last:
@@ -87,9 +85,7 @@ def open_at(parent: int, name: str, path: str) -> Iterator[int]:
         else:
             raise ToolProblem(f"{path} is {_kind(mode)}, not a file or directory.")
     except FileNotFoundError:
-        raise ToolProblem(
-            f"{path} does not exist. Search or list a directory to find the right path."
-        ) from None
+        raise ToolProblem(f"{path} does not exist. Search or list a directory to find the right path.") from None
     except OSError as error:
         raise ToolProblem(f"{path} cannot be opened: {error.strerror}.") from error
     try:

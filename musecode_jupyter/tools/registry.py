@@ -128,9 +128,7 @@ class Registry:
         try:
             raw = json.loads(arguments or "{}", parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
         except (ValueError, RecursionError) as error:
-            raise ToolProblem(
-                f"The arguments of {name} are not valid JSON ({error}). Send one JSON object."
-            ) from None
+            raise ToolProblem(f"The arguments of {name} are not valid JSON ({error}). Send one JSON object.") from None
         if not isinstance(raw, dict):
             raise ToolProblem(f"The arguments of {name} must be one JSON object, not {type(raw).__name__}.")
         return tool, self.validate(tool, raw)
@@ -141,8 +139,7 @@ class Registry:
             return tool.arguments.model_validate(dict(raw)).model_dump(mode="json")
         except ValidationError as error:
             problems = "; ".join(
-                f"{'.'.join(str(part) for part in e['loc']) or 'arguments'}: {e['msg']}"
-                for e in error.errors()
+                f"{'.'.join(str(part) for part in e['loc']) or 'arguments'}: {e['msg']}" for e in error.errors()
             )
             raise ToolProblem(f"Wrong arguments for {tool.name}: {problems}.") from None
 

@@ -76,9 +76,7 @@ def search(
         raise ToolProblem("The pattern is empty. Send a regular expression.")
     base = resolve_inside(root, path)
     if not base.exists():
-        raise ToolProblem(
-            f"{path} does not exist. Search in `.`, or list a directory to find the right path."
-        )
+        raise ToolProblem(f"{path} does not exist. Search in `.`, or list a directory to find the right path.")
     below = base.relative_to(real_root(root)).parts
     literal = False
     try:
@@ -110,9 +108,7 @@ def search(
     return SearchResult(matches, truncated, not finished, literal, skipped, text)
 
 
-def _run_worker(
-    request: str, seconds: float
-) -> tuple[list[tuple[str, list[tuple[int, str]], str | None]], bool]:
+def _run_worker(request: str, seconds: float) -> tuple[list[tuple[str, list[tuple[int, str]], str | None]], bool]:
     """The worker's records, and whether it went through all files."""
     package_parent = str(Path(musecode_jupyter.__file__).parent.parent)
     with subprocess.Popen(
@@ -191,9 +187,7 @@ def _describe(
         lines.append(f"[stopped after {seconds:g} s, not all files were searched; use a simpler pattern]")
     if skipped:
         names = ", ".join(f"{name} ({reason})" for name, reason in skipped[:5])
-        lines.append(
-            f"[{len(skipped)} files not searched or in part only: {names}{', ...' if skipped[5:] else ''}]"
-        )
+        lines.append(f"[{len(skipped)} files not searched or in part only: {names}{', ...' if skipped[5:] else ''}]")
     if not matches and not timed_out:
         lines.append(f"[no line matches in {searched} files]")
     return "\n".join(lines) + "\n"

@@ -23,9 +23,7 @@ LARGEST_FILE = 8_000_000
 SHOWN_LINE = 300
 
 
-def search_file(
-    root: Path, path: str, expression: re.Pattern[str]
-) -> tuple[list[tuple[int, str]], str | None]:
+def search_file(root: Path, path: str, expression: re.Pattern[str]) -> tuple[list[tuple[int, str]], str | None]:
     """Matching lines with their numbers, and why the file (or a part) was skipped."""
     try:
         # A link is skipped by this, not followed: what it leads to is searched under its own path.

@@ -151,9 +151,7 @@ class Git:
         await _check_version(start)
         kind = await _ask(start, "rev-parse", "--is-bare-repository", "--is-inside-work-tree")
         if kind.code != 0:
-            raise GitError(
-                _no_repository(start, kind.err), args_run=("rev-parse",), code=kind.code, stderr=kind.err
-            )
+            raise GitError(_no_repository(start, kind.err), args_run=("rev-parse",), code=kind.code, stderr=kind.err)
         bare, inside = kind.out.split()
         if bare == b"true":
             raise GitError(f"{start} is a bare repository; clone it and work in the clone.")
@@ -188,9 +186,7 @@ class Git:
             backlink = os.fsdecode((git.git_dir / "gitdir").read_bytes().rstrip(b"\n"))
             # Newer versions of git may write it relative to the administrative folder.
             if (git.git_dir / backlink).parent.resolve() != git.root:
-                raise GitError(
-                    f"{path} is a copy or was moved: its repository knows it as {backlink}; {fix}."
-                )
+                raise GitError(f"{path} is a copy or was moved: its repository knows it as {backlink}; {fix}.")
         return git
 
     async def run(
@@ -226,9 +222,7 @@ class Git:
             Git cannot be started, took too long, or (with `check`) failed.
         """
         pinned = {"GIT_DIR": str(self.git_dir), "GIT_WORK_TREE": str(self.root), **(env or {})}
-        result = await _execute(
-            args, cwd=cwd or self.root, env=pinned, input=input, timeout=timeout, pass_fds=pass_fds
-        )
+        result = await _execute(args, cwd=cwd or self.root, env=pinned, input=input, timeout=timeout, pass_fds=pass_fds)
         if check and result.code != 0:
             raise self.failure(args, result)
         return result
@@ -245,9 +239,7 @@ class Git:
         """Like `run`, for a command that takes the index lock first; waits `patience` seconds for it."""
         deadline = time.monotonic() + patience
         while True:
-            result = await self.run(
-                *args, input=input, check=False, timeout=timeout, env=env, pass_fds=pass_fds
-            )
+            result = await self.run(*args, input=input, check=False, timeout=timeout, env=env, pass_fds=pass_fds)
             if result.code == 0:
                 return result
             if not self.index_lock.exists() or time.monotonic() > deadline:
@@ -281,9 +273,7 @@ class Git:
         """
         commit = await self.run("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False)
         if commit.code != 0:
-            raise GitError(
-                f"{self.root} has no commit yet; make a first commit, then start again.", code=commit.code
-            )
+            raise GitError(f"{self.root} has no commit yet; make a first commit, then start again.", code=commit.code)
         symbolic = await self.run("symbolic-ref", "-q", "HEAD", check=False)
         branch = symbolic.line().removeprefix("refs/heads/") if symbolic.code == 0 else None
         return Head(commit.line(), branch)
@@ -310,9 +300,7 @@ class Git:
 
     async def ref(self, name: str) -> str | None:
         """The commit that the full ref `name` points to, None if there is no such ref."""
-        result = await self.run(
-            "rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}", check=False
-        )
+        result = await self.run("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}", check=False)
         return result.line() if result.code == 0 else None
 
     async def is_ancestor(self, older: str, newer: str) -> bool:
@@ -397,9 +385,7 @@ class Git:
 
     async def diff_paths(self, a: str, b: str) -> list[str]:
         """Every path that differs between `a` and `b` (commits or trees), both sides of a rename, sorted."""
-        result = await self.run(
-            "diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", a, b
-        )
+        result = await self.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", a, b)
         return sorted(result.names())
 
 
@@ -485,9 +471,7 @@ async def _execute(
         )
     except OSError as error:
         if not cwd.is_dir():
-            raise GitError(
-                f"The folder {cwd} is gone; restore it or choose another.", args_run=tuple(args)
-            ) from error
+            raise GitError(f"The folder {cwd} is gone; restore it or choose another.", args_run=tuple(args)) from error
         if isinstance(error, FileNotFoundError):
             raise GitError("git is not installed or not on PATH; install it, then start again.") from error
         raise GitError(f"git cannot be started: {error}", args_run=tuple(args)) from error

@@ -63,9 +63,7 @@ class MergeCheck:
     fast_forward: bool = False
 
 
-async def check_merge(
-    git: Git, target_commit: str, source_commit: str, message: str | None = None
-) -> MergeCheck:
+async def check_merge(git: Git, target_commit: str, source_commit: str, message: str | None = None) -> MergeCheck:
     """Merge `source_commit` into `target_commit` in the object store only.
 
     A fast-forward gives the source itself (or the target, if it holds the source already); else a merge
@@ -425,9 +423,7 @@ async def _require_no_rebase(git: Git, ref: str) -> None:
         for kind in ("rebase-merge", "rebase-apply"):
             name = admin / kind / "head-name"
             if name.is_file() and name.read_text(errors="surrogateescape").strip() == ref:
-                raise GitError(
-                    f"A rebase of {ref} is under way ({admin / kind}); conclude or abort it first."
-                )
+                raise GitError(f"A rebase of {ref} is under way ({admin / kind}); conclude or abort it first.")
 
 
 def _write_durably(file: Path, text: str) -> None:

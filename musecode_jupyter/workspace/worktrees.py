@@ -116,9 +116,7 @@ async def create_worktree(git: Git, path: Path, branch: str, base: str) -> Git:
             args = ("update-ref", "--create-reflog", "-m", "musecode: worktree", ref, start, "0" * len(start))
             await git.run(*args, pass_fds=(lock,))
         elif not await git.is_ancestor(start, tip):
-            raise GitError(
-                f"The branch {branch} exists and does not contain {start[:12]}; choose another name."
-            )
+            raise GitError(f"The branch {branch} exists and does not contain {start[:12]}; choose another name.")
         if entry is not None:
             await _clear_unfinished(git, entry, tip or start, lock)
         await _add(git, path, lock, branch)
@@ -254,9 +252,7 @@ async def remove_branch(git: Git, branch: str, contained_in: str) -> None:
 
 
 # One asyncio lock per loop and repository keeps order and spares polling; the flock excludes other processes.
-_queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, asyncio.Lock]] = (
-    weakref.WeakKeyDictionary()
-)
+_queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, asyncio.Lock]] = weakref.WeakKeyDictionary()
 _held: set[int] = set()
 
 
@@ -311,9 +307,7 @@ async def _acquire(lock: Callable[[int, int], None], descriptor: int, file: Path
         else:
             return True
         if time.monotonic() > deadline:
-            raise GitError(
-                f"Another process holds {file} for over {_LOCK_PATIENCE:.0f} s; wait for it or end it."
-            )
+            raise GitError(f"Another process holds {file} for over {_LOCK_PATIENCE:.0f} s; wait for it or end it.")
         await asyncio.sleep(0.05)
 
 
@@ -349,9 +343,7 @@ async def _clear_unfinished(git: Git, entry: Worktree, commit: str, lock: int) -
     else:
         strays = await _strays(git, entry.path, commit)
         if strays:
-            raise GitError(
-                f"{entry.path} is half made and holds {some_names(strays)}; move that away and try again."
-            )
+            raise GitError(f"{entry.path} is half made and holds {some_names(strays)}; move that away and try again.")
         await _delete_tree(entry.path)
     await _deregister(git, entry.path, lock)
 
@@ -396,9 +388,7 @@ async def _require_removable(git: Git, entry: Worktree, target: str) -> list[str
     changes = await tree.changes(ignored=True)
     lost = sorted(change.path for change in changes if not change.ignored)
     if lost:
-        raise GitError(
-            f"{entry.path} has uncommitted work that would be lost: {some_names(lost)}. It is kept."
-        )
+        raise GitError(f"{entry.path} has uncommitted work that would be lost: {some_names(lost)}. It is kept.")
     await _require_contained(git, entry, target)
     return sorted(change.path for change in changes if change.ignored)
 
@@ -407,9 +397,7 @@ async def _require_contained(git: Git, entry: Worktree, target: str) -> None:
     if entry.commit is None or await git.is_ancestor(entry.commit, target):
         return
     if await git.tree_of(entry.commit) != await git.tree_of(target):
-        raise GitError(
-            f"{entry.path} is at {entry.commit[:12]}, which {target[:12]} does not contain; it is kept."
-        )
+        raise GitError(f"{entry.path} is at {entry.commit[:12]}, which {target[:12]} does not contain; it is kept.")
 
 
 def operation_under_way(git: Git) -> str | None:

@@ -26,9 +26,7 @@ TEXT = "ran the tests: 3 failed, 41 passed; the first failure is in tests/test_q
 Entry = tuple[bytes, asyncio.Future[None]]
 
 
-async def produce(
-    producers: int, seconds: float, append: Callable[[], Awaitable[object]]
-) -> tuple[float, list[float]]:
+async def produce(producers: int, seconds: float, append: Callable[[], Awaitable[object]]) -> tuple[float, list[float]]:
     """Events a second, and the seconds that each one took."""
     taken: list[float] = []
     end = time.perf_counter() + seconds
@@ -44,9 +42,7 @@ async def produce(
 
 
 async def measure_log(folder: Path, producers: int, seconds: float) -> tuple[float, list[float], bytes]:
-    log = EventLog.create(
-        folder, reducers=[], redactor=Redactor(["a-known-secret"]), now=lambda: datetime.now(UTC)
-    )
+    log = EventLog.create(folder, reducers=[], redactor=Redactor(["a-known-secret"]), now=lambda: datetime.now(UTC))
     data = {"call": 7, "output": TEXT, "ok": False, "exit": 1, "seconds": 1.25}
     rate, taken = await produce(
         producers, seconds, lambda: log.append("tool.finished", data, agent="lead", turn=3, cause=(5, 7))
@@ -114,9 +110,7 @@ def main() -> None:
                 rate, taken = asyncio.run(measure_limit(name.with_suffix(".raw"), producers, seconds, line))
                 rates["limit"].append(rate)
                 times["limit"] += taken
-            part = statistics.median(
-                ours / theirs for ours, theirs in zip(rates["log"], rates["limit"], strict=True)
-            )
+            part = statistics.median(ours / theirs for ours, theirs in zip(rates["log"], rates["limit"], strict=True))
             for which in ("log", "limit"):
                 print(
                     f"| {producers} | {which} | {statistics.median(rates[which]):.0f} | "

@@ -253,16 +253,12 @@ class Notebook:
     def busy(self) -> bool:
         """Whether a cell of the main shell is running."""
         return bool(
-            self.page.evaluate(
-                "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'busy'"
-            )
+            self.page.evaluate("window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'busy'")
         )
 
     def command(self, name: str, **arguments: Any) -> None:
         """Execute one of JupyterLab's commands."""
-        self.page.evaluate(
-            "([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, arguments]
-        )
+        self.page.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args)", [name, arguments])
 
     def theme(self, dark: bool) -> None:
         """Switch JupyterLab's theme and wait until it is in force."""

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from musecode_jupyter.jupyter.views import ApprovalsView, TimelineView, pending_card, summarise
+from musecode_jupyter.jupyter.views import ApprovalsView, TimelineView, pending_card
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.session.summary import summarise
 
 START = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
 DIFF = """--- a/inventory/stock.py
@@ -189,9 +190,7 @@ def goal_run() -> Script:
     s.put("agent.created", {"role": "reviewer", "profile": "driver", "model": "spark-1.1"}, "reviewer")
     answer = s.ask_model("lead", 3.1, ("edit",), cause=(ran,))
     request = s.request("reviewer")
-    edit = s.call(
-        "lead", "edit", {"path": "inventory/stock.py", "old": "count >= free", "new": "count > free"}, answer
-    )
+    edit = s.call("lead", "edit", {"path": "inventory/stock.py", "old": "count >= free", "new": "count > free"}, answer)
     s.start("lead", edit, "write", "inventory/stock.py")
     s.put(
         "file.changed",
@@ -213,9 +212,7 @@ def goal_run() -> Script:
         answer,
         exit=0,
     )
-    s.ask_model(
-        "reviewer", 2.6, text="The boundary is right now; no other caller relies on it.", cause=(done,)
-    )
+    s.ask_model("reviewer", 2.6, text="The boundary is right now; no other caller relies on it.", cause=(done,))
     answer = s.ask_model("lead", 1.4, text="All 42 tests pass.", cause=(ran,))
     claim = s.put("goal.claimed", {"goal": goal, "text": "all tests pass"}, cause=(answer,))
     check = {"command": "python -m pytest -q", "call": 1, "passed": True, "exit": 0, "seconds": 2.0}
@@ -237,9 +234,7 @@ def goal_run() -> Script:
     clean = {"merge": merge, "target": "4c1e9d27aa", "tree": "7a", "commit": "9e2b41c077", "conflicts": []}
     s.put("merge.checked", clean, "", 0.2, (merge,))
     s.request("reviewer", (merge,))
-    s.start(
-        "lead", s.call("lead", "run", {"command": "python -m pytest -q tests/integration"}, merge), "process"
-    )
+    s.start("lead", s.call("lead", "run", {"command": "python -m pytest -q tests/integration"}, merge), "process")
     return s
 
 

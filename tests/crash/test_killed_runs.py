@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fixtures.make_repo import make_repo
+from fixtures.model_server import ModelServer, RepairModel, load_repairs
 
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.session.replay import prove
-from fixtures.make_repo import make_repo
-from fixtures.model_server import ModelServer, RepairModel, load_repairs
 
 POINTS = int(os.environ.get("MUSECODE_CRASH_POINTS", "4"))
 EVENTS_OF_A_RUN = 75

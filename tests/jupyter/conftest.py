@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from fixtures.make_repo import make_repo
-from kernel import Kernel, kernel_environment
-from scripted import ScriptedModel
-
-REPO = "intervals"
-
-StartKernel = Callable[..., Kernel]
+from kernel import Kernel, StartKernel, kernel_environment
+from scripted import REPO, ScriptedModel
 
 
 @pytest.fixture

@@ -192,3 +192,6 @@ class Kernel:
         cell = self._cells.get(message["parent_header"].get("msg_id", ""))
         if cell is not None:
             cell.messages.append(message)
+
+
+StartKernel = Callable[..., Kernel]

@@ -8,17 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import REPO, StartKernel
 from fixtures.make_repo import make_repo
 from journal import records, sessions, wait_for_kind
-from kernel import Cell, Kernel, kernel_environment
-from scripted import ScriptedModel
+from kernel import Cell, Kernel, StartKernel, kernel_environment
+from scripted import CHECK, GOAL, REPO, ScriptedModel
 
 import musecode_jupyter
 
-# Decides as a test run does, and takes no time.
-CHECK = "grep -q 'self.start < other.end' scheduler/interval.py"
-GOAL = f'%goal "make the check pass" --verify "{CHECK}"'
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 SNAPSHOT = """
@@ -66,10 +62,7 @@ def test_loading_imports_nothing_heavy(start_kernel: StartKernel) -> None:
     kernel = start_kernel()
     heavy = "{'httpx', 'git', 'torch', 'triton', 'anywidget', 'ipywidgets', 'pydantic', 'xllamacpp'}"
     assert kernel.run(f"import sys; sorted({heavy} & set(sys.modules))").result == "[]"
-    assert (
-        kernel.run("import threading; [t.name for t in threading.enumerate() if 'muse' in t.name]").result
-        == "[]"
-    )
+    assert kernel.run("import threading; [t.name for t in threading.enumerate() if 'muse' in t.name]").result == "[]"
 
 
 def test_load_use_unload_load_leaves_everything_as_before(tmp_path: Path, start_kernel: StartKernel) -> None:
@@ -102,9 +95,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
     folder = tmp_path_factory.mktemp("finished")
     repository = make_repo(REPO, folder / "repository")
     with ScriptedModel(REPO) as model:
-        environment = kernel_environment(
-            model.base_url, folder / "home", MUSECODE_APPROVALS="allow-workspace"
-        )
+        environment = kernel_environment(model.base_url, folder / "home", MUSECODE_APPROVALS="allow-workspace")
         with Kernel(repository, environment) as kernel:
             kernel.run("%load_ext musecode_jupyter")
             kernel.launch = kernel.send(  # type: ignore[attr-defined]
@@ -131,7 +122,8 @@ def test_cell_form_takes_the_text_as_it_is(finished: Kernel) -> None:
             r"^lead: lead, driver, muse-spark-1\.3: idle, \d+ model calls, \d+ tokens, 0\.\d{4} USD\n$",
         ),
         ("timeline --kind goal", r"(?s)^ *\d+ .*goal\.set .*goal\.met "),
-        ("timeline --agent harness --since 12", r"(?s)^ *1[2-9]  .*harness "),
+        ("timeline --agent harness", r"(?s)^ *1 .* harness +session\.opened .* harness +merge\.landed"),
+        ("timeline --since 11", r"^ *12 "),
         ("timeline --kind goal.paused", r"^$|No events"),
         ("show 1", r"^1 \S+ harness session\.opened  .*\n(.*\n)*workspace: /"),
         ("diff", r"(?s)^diff --git .*\n\+        return self\.start < other\.end"),
@@ -139,7 +131,7 @@ def test_cell_form_takes_the_text_as_it_is(finished: Kernel) -> None:
         ("sessions", r"^\S+  live +\d+ events  /"),
         ("verify", r"^\d+ events: the chain is whole\.\n\d+ state digests equal the fold; [1-9]\d* prompts"),
         ("doctor", r"(?m)^ok +git: "),
-        ("ask What is a check?  Say it briefly", "^" + re.escape(ScriptedModel.ANSWER) + "?"),
+        ("ask What is a check? Say it briefly", r"^The fault is repaired in scheduler/interval\.py\.\n$"),
     ],
 )
 def test_words_after_muse_print_text(finished: Kernel, line: str, expected: str) -> None:
@@ -230,9 +222,7 @@ def test_texts_that_a_notebook_keeps_do_not_differ_from_run_to_run(finished: Ker
 # --- goals in the background ---------------------------------------------------------------------------
 
 
-def test_a_goal_runs_beside_other_cells(
-    tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel
-) -> None:
+def test_a_goal_runs_beside_other_cells(tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel) -> None:
     model.go.clear()
     kernel = start_kernel()
     launch = kernel.run("g = " + GOAL)
@@ -257,12 +247,10 @@ def test_a_goal_runs_beside_other_cells(
     assert kernel.run("r = await g; r.met, r is not g.result, r == g.result").result == "(True, True, True)"
     said = [item for body in model.bodies()[1:2] for item in body["input"] if item.get("role") == "user"]
     assert [item["content"][0]["text"] for item in said[-2:]] == ["don't touch --the tests", "be quick"]
-    assert "have ended" in (text := one_line(kernel.execute("g.stop()"))) or "ended already" in text
+    assert "ended already: met" in one_line(kernel.execute("%goal stop"))
 
 
-def test_what_is_stored_at_the_end_is_the_final_summary(
-    model: ScriptedModel, start_kernel: StartKernel
-) -> None:
+def test_what_is_stored_at_the_end_is_the_final_summary(model: ScriptedModel, start_kernel: StartKernel) -> None:
     """The widget of a dead kernel shows nothing; the text and HTML beside it are what a reader finds."""
     kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
     launch = kernel.run("g = " + GOAL)
@@ -302,7 +290,7 @@ def test_output_of_the_work_lands_in_no_cell_and_user_code_does_not_break_it(
 def test_user_code_does_not_break_a_running_goal(
     tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel
 ) -> None:
-    """Working directory removed, environment emptied, event loop policy and signal handlers changed, the GIL held."""
+    """Working directory removed, environment emptied, signal handler and loop policy set, a fork, the GIL held."""
     model.go.clear()
     kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
     kernel.run("g = " + GOAL)
@@ -311,7 +299,11 @@ def test_user_code_does_not_break_a_running_goal(
         "import os, tempfile, signal, asyncio\n"
         "gone = tempfile.mkdtemp(); os.chdir(gone); os.rmdir(gone)\n"
         "os.environ.clear(); os.environ['GIT_DIR'] = '/nowhere'\n"
-        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "signal.signal(signal.SIGCHLD, lambda *_: None)\n"
+        "asyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy())\n"
+        "child = os.fork()\n"
+        "if child == 0: os._exit(0)\n"
+        "os.waitpid(child, 0)\n"
     )
     model.go.set()
     kernel.run("import ctypes; ctypes.PyDLL(None).usleep(2_000_000)")
@@ -368,9 +360,7 @@ def test_stop_keeps_what_was_done_and_the_goal_can_go_on(
 # --- approvals -----------------------------------------------------------------------------------------
 
 
-def test_a_command_asks_and_runs_once_approved(
-    tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel
-) -> None:
+def test_a_command_asks_and_runs_once_approved(tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel) -> None:
     home, trace = tmp_path / "home", tmp_path / "trace"
     model.command = f"echo ran >> {trace}"
     kernel = start_kernel()
@@ -406,9 +396,7 @@ def test_a_command_that_was_denied_does_not_run_and_the_agent_is_told_why(
     kernel.run("%approve")
     assert kernel.run("(await g).met").result == "True"
     assert not trace.exists()
-    outputs = [
-        item["output"] for item in model.bodies()[-1]["input"] if item["type"] == "function_call_output"
-    ]
+    outputs = [item["output"] for item in model.bodies()[-1]["input"] if item["type"] == "function_call_output"]
     assert "not on this machine" in outputs[0]
 
 
@@ -431,13 +419,9 @@ def test_headless_cells_wait_and_keep_a_static_summary(repository: Path, start_k
     assert "self.start < other.end" in (repository / "scheduler/interval.py").read_text()
 
 
-def test_without_the_bundles_the_view_says_how_to_build_them(
-    tmp_path: Path, start_kernel: StartKernel
-) -> None:
+def test_without_the_bundles_the_view_says_how_to_build_them(tmp_path: Path, start_kernel: StartKernel) -> None:
     package = Path(musecode_jupyter.__file__).parent
-    shutil.copytree(
-        package, tmp_path / "source" / package.name, ignore=shutil.ignore_patterns("static", "__pycache__")
-    )
+    shutil.copytree(package, tmp_path / "source" / package.name, ignore=shutil.ignore_patterns("static", "__pycache__"))
     kernel = start_kernel(PYTHONPATH=str(tmp_path / "source"), MUSECODE_APPROVALS="allow-workspace")
     assert kernel.run("import musecode_jupyter as m; print(m.__file__)").stdout.startswith(str(tmp_path))
     launch = kernel.run("g = " + GOAL)
@@ -458,7 +442,9 @@ def test_two_notebooks_work_on_one_repository(
     # The first one is alive: nothing is offered.
     assert two.run("%muse agents").stdout.startswith("lead: ")
     first, second = sessions(tmp_path / "home")
-    assert "is open in another process" in one_line(two.execute(f"%muse resume {first.name}")) or True
+    # What is open there cannot be resumed here, and asking for it leaves the own session open.
+    assert "open" in one_line(two.execute(f"%muse resume {first.name}"))
+    assert sessions(tmp_path / "home") == [first, second]
     two.run("g = " + GOAL)
     model.wait_for(2)
     model.go.set()
@@ -468,9 +454,7 @@ def test_two_notebooks_work_on_one_repository(
     assert "self.start < other.end" in (repository / "scheduler/interval.py").read_text()
 
 
-def test_settings_of_ipython_are_overridden_by_the_environment(
-    tmp_path: Path, start_kernel: StartKernel
-) -> None:
+def test_settings_of_ipython_are_overridden_by_the_environment(tmp_path: Path, start_kernel: StartKernel) -> None:
     kernel = start_kernel()
     kernel.run("get_ipython().config.MuseCode.model = 'muse-spark-1.2'")
     kernel.run("%muse agents")

@@ -27,11 +27,11 @@ from musecode_jupyter.jupyter.views.static_html import (
     timeline_table,
     timeline_text,
 )
-from musecode_jupyter.jupyter.views.summary import TEXT_LIMIT, one_line, summarise
 from musecode_jupyter.jupyter.views.timeline import BATCH, TAIL, TimelineView
 from musecode_jupyter.jupyter.views.totals import Totals
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.kinds import KINDS
+from musecode_jupyter.session.summary import TEXT_LIMIT, one_line, summarise
 
 SPECIAL = {
     "effect": "write",
@@ -264,9 +264,7 @@ def test_detail_is_answered_and_an_unknown_event_is_null(monkeypatch: pytest.Mon
     ]
 
 
-@pytest.mark.parametrize(
-    "content", ["since", None, {}, {"type": "since"}, {"type": "since", "seq": "1"}, {"type": 3}]
-)
+@pytest.mark.parametrize("content", ["since", None, {}, {"type": "since"}, {"type": "since", "seq": "1"}, {"type": 3}])
 def test_malformed_message_is_ignored(content: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime, source = Runtime(), Source(2)
     view = timeline(source, runtime, initial=source.events)
@@ -303,9 +301,7 @@ def test_closed_view_sends_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> 
 def test_stop_reaches_the_runtime_thread() -> None:
     runtime, source = Runtime(), Source(1)
     actions: list[dict[str, Any]] = []
-    view = TimelineView(
-        source, actions.append, post=runtime.post, call_later=runtime.later, initial=source.events
-    )
+    view = TimelineView(source, actions.append, post=runtime.post, call_later=runtime.later, initial=source.events)
     view._received(view, {"type": "stop"}, [])
     assert actions == []
     runtime.run()
@@ -321,9 +317,7 @@ def test_bundle_of_the_view_and_its_static_forms_are_put_out_together() -> None:
         assert "application/vnd.jupyter.widget-view+json" in data
 
 
-def test_view_that_was_not_built_says_how_to_build_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_view_that_was_not_built_says_how_to_build_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(live_module, "STATIC", tmp_path)
     runtime, source = Runtime(), Source(3)
     data, _ = timeline(source, runtime, initial=source.events)._repr_mimebundle_()
@@ -473,9 +467,7 @@ def test_table_has_a_line_per_event_and_marks_failures() -> None:
 
 
 def test_table_of_approvals_says_how_to_answer() -> None:
-    text = approvals_table(
-        [pending_card(3, {**CARD, "shown": {"command": "make", "cwd": "/w"}}, agent="lead")]
-    )
+    text = approvals_table([pending_card(3, {**CARD, "shown": {"command": "make", "cwd": "/w"}}, agent="lead")])
     assert "    make\n    in /w\n" in text
     assert "%approve 3" in text
     assert approvals_table([]) == "No approval is pending."

@@ -51,10 +51,7 @@ def test_any_json_comes_back_as_it_was_posted(
 
     async def run() -> None:
         log = create(folder)
-        posted = [
-            log.post("tool.requested", {"name": "n", "arguments": value, "origin": "model"})
-            for value in values
-        ]
+        posted = [log.post("tool.requested", {"name": "n", "arguments": value, "origin": "model"}) for value in values]
         assert [event.data["arguments"] for event in posted] == values
         await log.close()
         again = reopen(folder)
@@ -169,15 +166,10 @@ def test_large_fields_are_spilled_and_put_back(tmp_path: Path) -> None:
     line = json.loads(segment(folder).read_bytes().splitlines()[0])
     assert line["data"]["arguments"] is None
     assert line["data"]["purpose"] == "small"
-    assert all(
-        len(each) <= MAX_RECORD_BYTES for each in segment(folder).read_bytes().splitlines(keepends=True)
-    )
+    assert all(len(each) <= MAX_RECORD_BYTES for each in segment(folder).read_bytes().splitlines(keepends=True))
     log = EventLog.read(folder)
     assert log.get(1).data["arguments"] == arguments
-    assert (
-        log.blob(line["blobs"]["data.arguments"]["digest"])
-        == json.dumps(arguments, separators=(",", ":")).encode()
-    )
+    assert log.blob(line["blobs"]["data.arguments"]["digest"]) == json.dumps(arguments, separators=(",", ":")).encode()
 
 
 @settings(max_examples=20)
@@ -202,9 +194,7 @@ def test_no_record_is_over_the_limit_whatever_its_fields(
     posted = asyncio.run(run())
     lines = segment(folder).read_bytes().splitlines(keepends=True)
     assert max(map(len, lines)) <= MAX_RECORD_BYTES
-    assert [event.data for event in EventLog.read(folder).events()][: len(posted)] == [
-        event.data for event in posted
-    ]
+    assert [event.data for event in EventLog.read(folder).events()][: len(posted)] == [event.data for event in posted]
 
 
 def test_thousands_of_blobs_in_one_event_are_refused_before_anything_is_recorded(tmp_path: Path) -> None:
@@ -237,9 +227,7 @@ def test_thousands_of_blobs_in_one_event_are_refused_before_anything_is_recorded
     ],
     ids=["unknown-kind", "missing-field", "extra-field", "other-payload", "nan", "set"],
 )
-def test_a_bad_event_is_refused_at_once_and_leaves_no_trace(
-    tmp_path: Path, kind: str, data: Any, says: str
-) -> None:
+def test_a_bad_event_is_refused_at_once_and_leaves_no_trace(tmp_path: Path, kind: str, data: Any, says: str) -> None:
     async def run() -> None:
         log = create(tmp_path / "s")
         with pytest.raises(LogError, match=says):
@@ -258,9 +246,7 @@ def test_secrets_are_cut_out_before_the_event_is_folded_or_written(tmp_path: Pat
 
     async def run() -> None:
         log = EventLog.create(tmp_path / "s", reducers=reducers(), redactor=Redactor([secret]), now=ticking())
-        event = await log.append(
-            "user.message", message(f"use {secret} and ghp_{'a1B2' * 9}"), agent="lead", turn=3
-        )
+        event = await log.append("user.message", message(f"use {secret} and ghp_{'a1B2' * 9}"), agent="lead", turn=3)
         assert event.data["text"] == "use [redacted:secret] and [redacted:github-token]"
         note = log.get(2)
         assert (note.kind, note.agent, note.turn, note.cause) == ("secret.redacted", "lead", 3, (1,))

@@ -81,9 +81,7 @@ def test_a_second_process_is_refused_and_told_by_whom_and_may_read(tmp_path: Pat
     folder = tmp_path / "s"
     with program("hold", folder) as process:
         assert line(process) == "ready"
-        with pytest.raises(
-            LogLocked, match=rf"written by process {process.pid} .*open the session for reading"
-        ):
+        with pytest.raises(LogLocked, match=rf"written by process {process.pid} .*open the session for reading"):
             reopen(folder)
         assert texts_of(EventLog.read(folder)) == ["held"]
         assert process.stdin is not None

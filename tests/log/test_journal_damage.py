@@ -114,9 +114,7 @@ def test_a_torn_first_record_leaves_an_empty_log_that_can_go_on(session: Path, t
     recovered(folder, 0, segment(session).read_bytes()[:50])
 
 
-def test_a_last_line_with_a_changed_byte_is_kept_in_quarantine_or_refused(
-    session: Path, tmp_path: Path
-) -> None:
+def test_a_last_line_with_a_changed_byte_is_kept_in_quarantine_or_refused(session: Path, tmp_path: Path) -> None:
     """It cannot be told from a torn batch, so its bytes are never thrown away."""
     content = segment(session).read_bytes()
     start = content.rindex(b"\n", 0, -1) + 1
@@ -181,9 +179,7 @@ def refused(folder: Path, last_good: int) -> LogDamaged:
     return caught.value
 
 
-def test_refusal_names_segment_and_offset_and_readers_go_on(
-    session: Path, tmp_path: Path, rng: random.Random
-) -> None:
+def test_refusal_names_segment_and_offset_and_readers_go_on(session: Path, tmp_path: Path, rng: random.Random) -> None:
     content = segment(session).read_bytes()
     lines = content.splitlines(keepends=True)
     for number in range(4):

@@ -138,9 +138,7 @@ pieces = st.one_of(
     st.sampled_from(
         ["API_KEY", "password", "Bearer", "TOKEN", " ", "=", ": ", "'", '"', "\n", "\t", "sk-", "-----BEGIN "]
     ),
-    st.sampled_from(
-        ["-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "MIIEowIBAAKCAQEAx3Kf9q", "@", "://"]
-    ),
+    st.sampled_from(["-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "MIIEowIBAAKCAQEAx3Kf9q", "@", "://"]),
     st.text(max_size=20),
 )
 texts = st.lists(pieces, max_size=12).map("".join)

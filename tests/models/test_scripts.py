@@ -24,8 +24,7 @@ from musecode_jupyter.runtime.errors import ModelError
 NAMES = sorted(path.parent.name for path in REPOS.glob("*/repair.json"))
 VERIFY = "python -m pytest -q"
 TOOLS = tuple(
-    ToolSpec(name=name, description=name, parameters={"type": "object"})
-    for name in ("edit", "read", "run", "search")
+    ToolSpec(name=name, description=name, parameters={"type": "object"}) for name in ("edit", "read", "run", "search")
 )
 GOAL = Message(role="user", text=f"Make the tests pass.\nverify: {VERIFY}")
 
@@ -39,9 +38,7 @@ class Repository:
     def __init__(self, name: str) -> None:
         root = REPOS / name / "repo"
         self.files = {
-            str(path.relative_to(root)): path.read_text("utf-8")
-            for path in root.rglob("*.py")
-            if path.is_file()
+            str(path.relative_to(root)): path.read_text("utf-8") for path in root.rglob("*.py") if path.is_file()
         }
 
     def run_tool(self, name: str, arguments: dict[str, Any]) -> str:
@@ -65,9 +62,7 @@ class Repository:
         return "1 line changed"
 
 
-def drive(
-    api: str, base_url: str, repository: Repository, twist: Twist = lambda *given: given[2]
-) -> list[ToolCall]:
+def drive(api: str, base_url: str, repository: Repository, twist: Twist = lambda *given: given[2]) -> list[ToolCall]:
     """A plain agent loop: ask, do what is called for, until an answer has no calls."""
     made: list[ToolCall] = []
 
@@ -76,9 +71,7 @@ def drive(
         async with httpx.AsyncClient(verify=False, trust_env=False) as http:
             client = (ResponsesClient if api == "responses" else ChatClient)(http, base_url, None)
             for _ in range(20):
-                request = ModelRequest(
-                    model="scripted", instructions="Mend.", items=tuple(items), tools=TOOLS
-                )
+                request = ModelRequest(model="scripted", instructions="Mend.", items=tuple(items), tools=TOOLS)
                 final = [part async for part in client.stream(request)][-1]
                 assert isinstance(final, Final)
                 items += final.items
@@ -119,15 +112,11 @@ def test_driver_repairs_every_fixture_knowing_all_repairs(api: str, name: str) -
     ("twist", "succeeds"),
     [
         (
-            lambda tool, before, _: (
-                "outcome unknown: the process was killed" if (tool, before) == ("run", 0) else ""
-            ),
+            lambda tool, before, _: "outcome unknown: the process was killed" if (tool, before) == ("run", 0) else "",
             True,
         ),
         (
-            lambda tool, before, _: (
-                "outcome unknown: killed during the write" if (tool, before) == ("edit", 0) else ""
-            ),
+            lambda tool, before, _: "outcome unknown: killed during the write" if (tool, before) == ("edit", 0) else "",
             True,
         ),
         (lambda tool, before, _: "error: the file changed" if (tool, before) == ("edit", 0) else "", True),
@@ -248,11 +237,7 @@ TOOL = {"type": "function", "name": "run", "description": "", "parameters": {}}
         {"input": [{**CALL, "call_id": "c" * 65}, {**OUTPUT, "call_id": "c" * 65}]},
         {"input": [{**CALL, "status": "completed"}, OUTPUT]},
         {"input": [{"type": "reasoning", "summary": [], "encrypted_content": "enc.other"}, CALL, OUTPUT]},
-        {
-            "input": [
-                {"type": "message", "role": "assistant", "content": [{"type": "input_text", "text": "x"}]}
-            ]
-        },
+        {"input": [{"type": "message", "role": "assistant", "content": [{"type": "input_text", "text": "x"}]}]},
     ],
 )
 def test_server_refuses_what_the_api_refuses(change: dict[str, Any]) -> None:

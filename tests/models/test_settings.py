@@ -254,5 +254,9 @@ def test_meta_key_reaches_a_gateway_on_this_machine() -> None:
     environ = {"MODEL_API_KEY": "key-of-meta", "MUSECODE_BASE_URL": "http://127.0.0.1:8123/v1"}
     endpoint = resolve_endpoint({**environ, "MUSECODE_MODEL": "muse-spark-1.3"})
     assert (endpoint.api, endpoint.key, endpoint.key_source) == ("responses", "key-of-meta", "MODEL_API_KEY")
-    elsewhere = {**environ, "MUSECODE_BASE_URL": "https://models.example/v1", "MUSECODE_MODEL": "muse-spark-1.3"}
+    elsewhere = {
+        **environ,
+        "MUSECODE_BASE_URL": "https://models.example/v1",
+        "MUSECODE_MODEL": "muse-spark-1.3",
+    }
     assert resolve_endpoint(elsewhere).key is None

@@ -74,13 +74,9 @@ _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\
     st.sampled_from(["\n", "\r\n", "\r"]),
     st.lists(st.integers(0, 600), max_size=20),
 )
-def test_every_chunking_gives_the_same_events(
-    events: list[tuple[str, list[str]]], end: str, cuts: list[int]
-) -> None:
+def test_every_chunking_gives_the_same_events(events: list[tuple[str, list[str]]], end: str, cuts: list[int]) -> None:
     """UTF-8 and CRLF split across chunks broke a client that decoded and split each chunk by itself."""
-    lines = [
-        line for name, data in events for line in (f"event: {name}", *(f"data: {part}" for part in data), "")
-    ]
+    lines = [line for name, data in events for line in (f"event: {name}", *(f"data: {part}" for part in data), "")]
     stream = "".join(line + end for line in lines).encode()
     places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     chunks = [stream[start:stop] for start, stop in itertools.pairwise(places)]

@@ -31,17 +31,13 @@ RESPONSES = ResponsesClient(HTTP, "http://127.0.0.1:1/v1", KEY)
 CHAT = ChatClient(HTTP, "http://127.0.0.1:1/v1", KEY)
 BOTH = pytest.mark.parametrize("client", [RESPONSES, CHAT], ids=["responses", "chat"])
 
-READ = ToolSpec(
-    name="read", description="Read lines", parameters={"type": "object", "properties": {"path": {}}}
-)
+READ = ToolSpec(name="read", description="Read lines", parameters={"type": "object", "properties": {"path": {}}})
 RUN = ToolSpec(name="run", description="Run", parameters={"type": "object", "properties": {"command": {}}})
 ASK = Message(role="user", text="mend it")
 
 
 def request(*items: Item, **fields: Any) -> ModelRequest:
-    return ModelRequest(
-        **{"model": "muse-spark-1.3", "instructions": "Be exact.", "items": items or (ASK,), **fields}
-    )
+    return ModelRequest(**{"model": "muse-spark-1.3", "instructions": "Be exact.", "items": items or (ASK,), **fields})
 
 
 def call(call_id: str = "c1", name: str = "read", arguments: str = '{"path":"a"}') -> ToolCall:
@@ -69,9 +65,7 @@ def sent(client: ResponsesClient | ChatClient, asked: ModelRequest) -> dict[str,
 
 
 def test_responses_fields() -> None:
-    raw = sent(
-        RESPONSES, request(tools=(RUN, READ), effort="high", max_output_tokens=3, cache_key="lead", seed=1)
-    )
+    raw = sent(RESPONSES, request(tools=(RUN, READ), effort="high", max_output_tokens=3, cache_key="lead", seed=1))
     assert raw == {
         "model": "muse-spark-1.3",
         "stream": True,
@@ -87,9 +81,7 @@ def test_responses_fields() -> None:
             {"type": "function", **RUN.model_dump(), "strict": False},
         ],
         "instructions": "Be exact.",
-        "input": [
-            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "mend it"}]}
-        ],
+        "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "mend it"}]}],
     }
 
 
@@ -183,9 +175,7 @@ def test_responses_items_keep_order_and_phase() -> None:
 )
 def test_reasoning_that_would_be_refused_is_dropped_with_its_turn(items: tuple[Item, ...]) -> None:
     """A session resumed with another key sent reasoning items of the old one and got 400 for ever."""
-    assert b"encrypted_content" not in RESPONSES.body(request(*items)).replace(
-        b"reasoning.encrypted_content", b""
-    )
+    assert b"encrypted_content" not in RESPONSES.body(request(*items)).replace(b"reasoning.encrypted_content", b"")
     sent(RESPONSES, request(*items))
 
 
@@ -254,9 +244,7 @@ def test_call_ids_of_other_servers_fit(client: ResponsesClient | ChatClient, cal
 
 @BOTH
 @pytest.mark.parametrize("arguments", ["", "{", "[1]", '"x"', "NaN", '{"a": NaN}', "\ud800", "[" * 100_000])
-def test_arguments_that_are_no_json_object_are_quoted(
-    client: ResponsesClient | ChatClient, arguments: str
-) -> None:
+def test_arguments_that_are_no_json_object_are_quoted(client: ResponsesClient | ChatClient, arguments: str) -> None:
     """Servers parse replayed arguments: a call once cut short made every later request fail."""
     sent(client, request(ASK, call(arguments=arguments), result()))
 
@@ -327,11 +315,7 @@ def turns(draw: st.DrawFn) -> list[list[Item]]:
         if draw(st.booleans()):
             said.append(thought(draw(st.sampled_from([None, "other"]))))
         if draw(st.booleans()):
-            said.append(
-                Message(
-                    role="assistant", text=draw(_WORDS), phase=draw(st.sampled_from([None, "commentary"]))
-                )
-            )
+            said.append(Message(role="assistant", text=draw(_WORDS), phase=draw(st.sampled_from([None, "commentary"]))))
         ids = [f"c{number + place}" for place in range(draw(st.integers(0, 3)))]
         number += len(ids)
         said += [call(call_id, arguments=draw(_WORDS)) for call_id in ids]
@@ -344,9 +328,7 @@ def turns(draw: st.DrawFn) -> list[list[Item]]:
 
 @settings(max_examples=40)
 @given(turns(), st.randoms(use_true_random=False))
-def test_items_of_a_request_are_a_byte_prefix_of_the_next(
-    pieces: list[list[Item]], rng: random.Random
-) -> None:
+def test_items_of_a_request_are_a_byte_prefix_of_the_next(pieces: list[list[Item]], rng: random.Random) -> None:
     """Caching works on identical prefixes; tools shuffled at registration once cost every cached token."""
     for client in (RESPONSES, CHAT):
         previous = b""

@@ -107,9 +107,7 @@ def test_interrupt_ends_the_waiting_only(runtime: RuntimeThread) -> None:
     assert done.wait(20)
 
 
-def test_exceptions_in_the_background_are_logged(
-    runtime: RuntimeThread, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_exceptions_in_the_background_are_logged(runtime: RuntimeThread, caplog: pytest.LogCaptureFixture) -> None:
     async def fail() -> None:
         raise ValueError("lost otherwise")
 

@@ -66,9 +66,7 @@ def test_death_by_signal_is_negative(run: Callable[..., ProcessResult]) -> None:
         (("echo", "\ud800"), "surrogates"),
     ],
 )
-def test_what_cannot_start_says_why(
-    run: Callable[..., ProcessResult], argv: tuple[str, ...], says: str
-) -> None:
+def test_what_cannot_start_says_why(run: Callable[..., ProcessResult], argv: tuple[str, ...], says: str) -> None:
     result = run(*argv)
     assert (result.exit, result.ended) == (None, "not started")
     assert says in result.text
@@ -128,9 +126,7 @@ LEFTOVERS = {
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
 @pytest.mark.parametrize("command", LEFTOVERS.values(), ids=LEFTOVERS.keys())
-def test_what_a_command_leaves_behind_is_ended(
-    run: Callable[..., ProcessResult], command: str, tmp_path: Path
-) -> None:
+def test_what_a_command_leaves_behind_is_ended(run: Callable[..., ProcessResult], command: str, tmp_path: Path) -> None:
     marker = tmp_path.name
     result = run("sh", "-c", command, env={"PROBE": marker}, timeout=30)
     assert (result.exit, result.ended) == (0, "exited")
@@ -172,9 +168,7 @@ def test_too_much_output_is_told_even_if_the_command_was_faster_than_the_watch(
     assert (result.ended, result.output_bytes) == ("output", 100_000)
 
 
-def test_limit_does_not_apply_to_files_the_command_writes(
-    run: Callable[..., ProcessResult], tmp_path: Path
-) -> None:
+def test_limit_does_not_apply_to_files_the_command_writes(run: Callable[..., ProcessResult], tmp_path: Path) -> None:
     result = run("sh", "-c", "head -c 1000000 /dev/zero > big; echo done", output_limit=1_000)
     assert (result.exit, result.text) == (0, "done\n")
     assert (tmp_path / "big").stat().st_size == 1_000_000
@@ -191,9 +185,7 @@ def test_binary_output_and_cut_characters(run: Callable[..., ProcessResult]) -> 
 def test_cancellation_ends_the_group_first(guardian: Guardian, tmp_path: Path) -> None:
     async def scenario() -> Started:
         started: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
-        spec = ProcessSpec(
-            ("sh", "-c", "sleep 1000 & sleep 1000"), tmp_path, dict(os.environ), tmp_path / "output"
-        )
+        spec = ProcessSpec(("sh", "-c", "sleep 1000 & sleep 1000"), tmp_path, dict(os.environ), tmp_path / "output")
         task = asyncio.create_task(run_process(spec, guardian=guardian, on_started=started.set_result))
         pid = (await started).pid
         task.cancel()

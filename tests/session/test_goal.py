@@ -126,9 +126,7 @@ class TestMet:
 
 class TestBudget:
     @pytest.mark.parametrize("limit", [{"usd": 0.001}, {"tokens": 100}])
-    def test_money_and_tokens_are_reserved_before_anything_is_sent(
-        self, repo: Repo, limit: dict[str, float]
-    ) -> None:
+    def test_money_and_tokens_are_reserved_before_anything_is_sent(self, repo: Repo, limit: dict[str, float]) -> None:
         with ModelServer(Steps([EDIT, DONE])) as server, session_on(server.base_url, repo.root) as session:
             result = end(start(session, **limit))
             exceeded = only(session.events(), "budget.exceeded")
@@ -202,9 +200,7 @@ class TestStalled:
 class TestBlocked:
     def test_a_dirty_checkout_that_overlaps_is_not_touched(self, repo: Repo) -> None:
         with (
-            ModelServer(
-                Doing([EDIT, DONE], 1, lambda: repo.write("answer.txt", "the user's own\n"))
-            ) as server,
+            ModelServer(Doing([EDIT, DONE], 1, lambda: repo.write("answer.txt", "the user's own\n"))) as server,
             session_on(server.base_url, repo.root) as session,
         ):
             handle = start(session)
@@ -328,9 +324,7 @@ class TestMovedBranch:
     def test_the_user_who_changes_the_branch_keeps_it(self, repo: Repo) -> None:
         """The work lands on the branch that the goal was set on, wherever the user is by then."""
         with (
-            ModelServer(
-                Doing([EDIT, DONE], 1, lambda: repo.git("checkout", "--quiet", "-b", "mine"))
-            ) as server,
+            ModelServer(Doing([EDIT, DONE], 1, lambda: repo.git("checkout", "--quiet", "-b", "mine"))) as server,
             session_on(server.base_url, repo.root) as session,
         ):
             assert end(start(session)).met
@@ -388,9 +382,7 @@ class TestUserInControl:
             handle.resume()
             assert end(handle).met
 
-    def test_landing_that_has_begun_is_brought_to_its_end(
-        self, repo: Repo, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_landing_that_has_begun_is_brought_to_its_end(self, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
         """A stop between the moving of the branch and of its checkout left a checkout that undid the work."""
         moved, go_on = threading.Event(), threading.Event()
         really_update = goal.update_checkout
@@ -636,9 +628,7 @@ class TestApprovals:
             handle = start(session)
             asked = watch.until("approval.requested", action="run")
             with pytest.raises(UsageProblem, match="nothing was answered"):
-                session.call(
-                    lambda core: core.approvals.answer(asked.seq, "approve", by="test", digest="0" * 32)
-                )
+                session.call(lambda core: core.approvals.answer(asked.seq, "approve", by="test", digest="0" * 32))
             assert list(session.approvals.pending) == [asked.seq]
             handle.stop()
             assert session.approvals.pending == {}
@@ -654,9 +644,7 @@ class TestApprovals:
                 watch = Watch(session)
                 start(session)
                 asked = watch.until("approval.requested", action="run")
-            with session_on(
-                server.base_url, repo.root, resume="last", interactive=True, approvals="ask"
-            ) as again:
+            with session_on(server.base_url, repo.root, resume="last", interactive=True, approvals="ask") as again:
                 assert again.approvals.pending == {}
                 with pytest.raises(UsageProblem, match="not pending"):
                     again.answer(asked.seq, "approve", by="test")
@@ -754,9 +742,7 @@ class TestModelErrors:
         assert b"the-right-key-01" not in log
 
     def test_a_rate_limit_is_waited_for_by_one_owner_in_sight_of_the_log(self, repo: Repo) -> None:
-        limit = Answer(
-            fault=Fault("status", status=429, code="rate_limit_exceeded", headers={"retry-after": "7"})
-        )
+        limit = Answer(fault=Fault("status", status=429, code="rate_limit_exceeded", headers={"retry-after": "7"}))
         hurried = Hurried()
         with (
             ModelServer(Steps([limit, limit, EDIT, DONE])) as server,

@@ -122,9 +122,7 @@ def test_special_files_are_not_opened(root: Path) -> None:
                 write_atomic(root, name, b"x", "0" * 64)
 
 
-def test_link_created_between_check_and_open_is_not_followed(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_link_created_between_check_and_open_is_not_followed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between resolving a path and opening it, a directory of it was replaced by a link that leads out."""
     outside = root.parent / "outside"
     (outside / "a.py").write_text("secret\n")
@@ -184,9 +182,7 @@ def test_lines_are_the_same_whatever_the_encoding_and_endings(root: Path, data: 
 
 
 @pytest.mark.parametrize("codec", ["utf-8", "utf-8-sig", "utf-16"])
-def test_large_files_are_read_like_small_ones(
-    root: Path, codec: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_files_are_read_like_small_ones(root: Path, codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "".join(f"zeile {number} äöü€\r\n" for number in range(3000))
     (root / "x").write_bytes(text.encode(codec))
     small = read_file(root, "x", 1000, 1500)

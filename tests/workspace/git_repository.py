@@ -23,9 +23,7 @@ class Repository:
             "GIT_COMMITTER_NAME": "User",
             "GIT_COMMITTER_EMAIL": "user@example.org",
         }
-        done = subprocess.run(
-            ["git", *args], cwd=cwd or self.root, env=environment, capture_output=True, check=check
-        )
+        done = subprocess.run(["git", *args], cwd=cwd or self.root, env=environment, capture_output=True, check=check)
         return os.fsdecode(done.stdout).strip("\n")
 
     def write(self, name: str, text: str, root: Path | None = None) -> Path:

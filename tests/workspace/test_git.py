@@ -68,9 +68,7 @@ def test_the_git_folder_itself_is_not_a_checkout(repo: Repository) -> None:
         discover(repo.root / ".git" / "refs")
 
 
-def test_git_that_is_not_installed_is_said(
-    repo: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_git_that_is_not_installed_is_said(repo: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(GitError, match="git is not installed"):
         discover(repo.root)
@@ -144,9 +142,7 @@ def test_changes_tell_staged_unstaged_untracked_ignored(repo: Repository) -> Non
     assert asyncio.run(git.status()) == ["a.txt", "b.txt", "dir/c.txt", "dir/d.txt", "new.txt"]
 
 
-def test_listing_is_relative_and_leaves_out_ignored_nested_and_submodules(
-    repo: Repository, tmp_path: Path
-) -> None:
+def test_listing_is_relative_and_leaves_out_ignored_nested_and_submodules(repo: Repository, tmp_path: Path) -> None:
     library = Repository(tmp_path / "library")
     library.root.mkdir()
     library.git("init", "-q", "-b", "main")
@@ -195,9 +191,7 @@ def test_an_unknown_commit_is_named(repo: Repository) -> None:
 
 def test_a_failing_command_gives_reason_code_and_arguments(repo: Repository) -> None:
     git = discover(repo.root)
-    with pytest.raises(
-        GitError, match=r"git cat-file failed in .*: Not a valid object name nothing"
-    ) as caught:
+    with pytest.raises(GitError, match=r"git cat-file failed in .*: Not a valid object name nothing") as caught:
         asyncio.run(git.run("cat-file", "blob", "nothing"))
     assert (caught.value.code, caught.value.args_run) == (128, ("cat-file", "blob", "nothing"))
     assert asyncio.run(git.run("cat-file", "blob", "nothing", check=False)).code == 128

@@ -48,9 +48,7 @@ def update(repo: Repository, old: str, new: str) -> str:
 def contents(root: Path) -> dict[str, bytes]:
     """Every file of a checkout, git's own left out."""
     return {
-        str(file.relative_to(root)): os.fsencode(os.readlink(file))
-        if file.is_symlink()
-        else file.read_bytes()
+        str(file.relative_to(root)): os.fsencode(os.readlink(file)) if file.is_symlink() else file.read_bytes()
         for file in sorted(root.rglob("*"))
         if (file.is_symlink() or file.is_file()) and ".git" not in file.relative_to(root).parts
     }
@@ -207,9 +205,7 @@ def side(repo: Repository, files: dict[str, str | None]) -> str:
     return commit
 
 
-@pytest.mark.parametrize(
-    "kind", ["unstaged", "staged", "deleted", "removed", "staged-then-back", "hidden", "skipped"]
-)
+@pytest.mark.parametrize("kind", ["unstaged", "staged", "deleted", "removed", "staged-then-back", "hidden", "skipped"])
 def test_a_changed_path_overlaps_however_it_is_dirty(repo: Repository, kind: str) -> None:
     old, new = repo.git("rev-parse", "HEAD"), side(repo, {"b.txt": "B\n"})
     if kind == "deleted":
@@ -272,12 +268,8 @@ def test_a_link_or_nested_repository_in_the_way_overlaps(repo: Repository, tmp_p
     assert overlapping(repo, old, new) == ["inner", "link"]
 
 
-@pytest.mark.parametrize(
-    "landed", [{"b.txt": "B\n", "dir/c.txt": None}, {"dir/c.txt": None, "dir": "theirs\n"}]
-)
-def test_a_staged_change_between_file_and_folder_overlaps(
-    repo: Repository, landed: dict[str, str | None]
-) -> None:
+@pytest.mark.parametrize("landed", [{"b.txt": "B\n", "dir/c.txt": None}, {"dir/c.txt": None, "dir": "theirs\n"}])
+def test_a_staged_change_between_file_and_folder_overlaps(repo: Repository, landed: dict[str, str | None]) -> None:
     """`dir` staged as a file where the landing removes `dir/c.txt`: git refused what had been called safe."""
     old, new = repo.git("rev-parse", "HEAD"), side(repo, landed)
     if "dir" in landed:
@@ -385,9 +377,7 @@ def test_a_branch_that_moved_on_leaves_the_files(repo: Repository) -> None:
     assert repo.read("b.txt") == "b\n"
 
 
-def test_a_stale_index_lock_stops_the_update_untouched(
-    repo: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stale_index_lock_stops_the_update_untouched(repo: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = repo.ahead({"b.txt": "B\n"})
     move(repo, old, new)
     lock = repo.write(".git/index.lock", "")
@@ -444,9 +434,7 @@ def test_hooks_do_not_run_when_landing(repo: Repository, tmp_path: Path) -> None
 
 
 NAMES = st.sampled_from(["a.txt", "b.txt", "dir/c.txt", "dir", "n.log", "n.log/x", "build/x", "B.TXT"])
-LANDED = st.dictionaries(
-    NAMES, st.one_of(st.none(), st.sampled_from(["1\n", "2\n", ""])), min_size=1, max_size=4
-)
+LANDED = st.dictionaries(NAMES, st.one_of(st.none(), st.sampled_from(["1\n", "2\n", ""])), min_size=1, max_size=4)
 MINE = st.dictionaries(NAMES, st.tuples(st.sampled_from(["1\n", "mine\n", None]), st.booleans()), max_size=3)
 
 

@@ -321,9 +321,7 @@ def test_removal_that_was_killed_is_finished(repo: Repository, tree: Path) -> No
     assert [t.path for t in asyncio.run(list_worktrees(main))] == [repo.root]
 
 
-def test_removal_refuses_main_locked_broken_and_strange_folders(
-    repo: Repository, tree: Path, tmp_path: Path
-) -> None:
+def test_removal_refuses_main_locked_broken_and_strange_folders(repo: Repository, tree: Path, tmp_path: Path) -> None:
     create(repo, tree)
     main = discover(repo.root)
     with pytest.raises(GitError, match="main checkout"):

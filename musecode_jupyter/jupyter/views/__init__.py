@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         timeline_table,
         timeline_text,
     )
-    from musecode_jupyter.jupyter.views.summary import summarise
     from musecode_jupyter.jupyter.views.timeline import EventSource, TimelineView
     from musecode_jupyter.jupyter.views.totals import Totals
 
@@ -33,7 +32,6 @@ __all__ = [
     "approvals_text",
     "pending_card",
     "restore_subshell_choice",
-    "summarise",
     "timeline_html",
     "timeline_table",
     "timeline_text",
@@ -49,7 +47,6 @@ _HOME = {
     "approvals_text": "static_html",
     "pending_card": "approvals",
     "restore_subshell_choice": "live",
-    "summarise": "summary",
     "timeline_html": "static_html",
     "timeline_table": "static_html",
     "timeline_text": "static_html",

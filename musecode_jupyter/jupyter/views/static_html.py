@@ -14,9 +14,7 @@ _MONO = "font-family:var(--jp-code-font-family,monospace);font-size:11px"
 _DIM = "color:var(--jp-content-font-color2,#666)"
 _CELL = "padding:0 8px 0 0;text-align:left;vertical-align:top"
 _BOX = "font-size:12px;line-height:1.5;font-variant-numeric:tabular-nums;max-width:100%"
-_PRE = (
-    f"{_MONO};margin:4px 0;padding:4px 6px;border:1px solid var(--jp-border-color2,#ccc);white-space:pre-wrap"
-)
+_PRE = f"{_MONO};margin:4px 0;padding:4px 6px;border:1px solid var(--jp-border-color2,#ccc);white-space:pre-wrap"
 
 Summary = Mapping[str, Any]
 
@@ -74,9 +72,7 @@ def timeline_html(summaries: Sequence[Summary], header: Mapping[str, Any]) -> st
     goal = header.get("goal")
     title = f"<div><b>{escape(goal['text'])}</b></div>" if goal else ""
     total = header.get("events", len(summaries))
-    note = (
-        f'<div style="{_DIM}">the last {len(shown)} of {total:,} events</div>' if total > len(shown) else ""
-    )
+    note = f'<div style="{_DIM}">the last {len(shown)} of {total:,} events</div>' if total > len(shown) else ""
     rows = "".join(
         f'<tr><td style="{_CELL};text-align:right;{_DIM}">{s["seq"]}</td>'
         f'<td style="{_CELL};{_DIM}">{_clock(s["ts"])}</td>'
@@ -114,8 +110,7 @@ def approvals_table(cards: Sequence[Mapping[str, Any]]) -> str:
         lines += [f"    {name}: {value}" for name, value in card["more"].items()]
         number = card["approval"]
         lines.append(
-            f"    rule {card['rule']}\n"
-            f"    answer with %approve {number}, %approve {number} --session or %deny {number}"
+            f"    rule {card['rule']}\n    answer with %approve {number}, %approve {number} --session or %deny {number}"
         )
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) or "No approval is pending."
@@ -135,9 +130,7 @@ def _card_html(card: Mapping[str, Any]) -> str:
     parts = [f"<div>{head}</div>"]
     parts += [f'<pre style="{_PRE}">{escape(text)}</pre>' for text in (card["what"], card["diff"]) if text]
     facts = {"in": card["cwd"], "rule": card["rule"], "digest": card["digest"][:12], **card["more"]}
-    parts += [
-        f'<div><span style="{_DIM}">{escape(k)}</span> {escape(str(v))}</div>' for k, v in facts.items() if v
-    ]
+    parts += [f'<div><span style="{_DIM}">{escape(k)}</span> {escape(str(v))}</div>' for k, v in facts.items() if v]
     number = card["approval"]
     parts.append(f"<div>Answer with <code>%approve {number}</code> or <code>%deny {number} WHY</code>.</div>")
     return "".join(parts)

@@ -80,9 +80,7 @@ class Totals:
         for name in self._tokens:
             self._tokens[name] += (data.get("usage") or {}).get(name, 0)
         self._usd += data.get("cost_usd", 0.0)
-        self._estimated |= bool(data.get("estimated")) or (
-            kind == "model.abandoned" and data.get("cost_usd", 0.0) > 0
-        )
+        self._estimated |= bool(data.get("estimated")) or (kind == "model.abandoned" and data.get("cost_usd", 0.0) > 0)
 
     def _judge(self, seq: int, kind: str, summary: Mapping[str, Any]) -> None:
         data = summary["data"]

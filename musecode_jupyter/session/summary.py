@@ -164,9 +164,7 @@ def _session_opened(data: Data) -> str:
 
 
 def _session_resumed(data: Data) -> str:
-    return (
-        f"session resumed after event {data['last_seq']} with {data['model']}, approvals {data['approvals']}"
-    )
+    return f"session resumed after event {data['last_seq']} with {data['model']}, approvals {data['approvals']}"
 
 
 def _log_recovered(data: Data) -> str:
@@ -198,9 +196,7 @@ def _model_completed(data: Data) -> str:
     parts.append(_money(data["cost_usd"], data["estimated"]))
     parts.append(_seconds(data["seconds"]))
     calls = [str(item["name"]) for item in data["items"] if item.get("type") == "tool_call"]
-    texts = [
-        str(item["text"]) for item in data["items"] if item.get("type") == "message" and item.get("text")
-    ]
+    texts = [str(item["text"]) for item in data["items"] if item.get("type") == "message" and item.get("text")]
     said = f"calls {_list(calls)}" if calls else one_line(texts[-1], 120) if texts else "empty answer"
     if data["status"] == "incomplete":
         said = f"incomplete ({data.get('reason') or 'no reason given'}); {said}"
@@ -227,9 +223,7 @@ def _tool_decided(data: Data) -> str:
 
 def _tool_started(data: Data) -> str:
     if data["effect"] == "write" and data.get("path"):
-        verb = (
-            "removes" if data.get("after") is None else "creates" if data.get("before") is None else "writes"
-        )
+        verb = "removes" if data.get("after") is None else "creates" if data.get("before") is None else "writes"
         return f"{verb} {data['path']}"
     words = {"read": "reads", "write": "writes", "process": "process started"}
     return f"{words.get(data['effect'], data['effect'])} in {data['cwd']}"
