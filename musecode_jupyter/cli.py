@@ -146,6 +146,12 @@ def _finish(handle: GoalHandle, session: Session, as_json: bool) -> int:
         return SHORT
     if not as_json:
         print(_told(handle, result, session))
+    if not result.met:
+        print(
+            f"jupyter musecode: goal not met ({result.status}): {result.why} "
+            f"`jupyter musecode resume {session.id}` goes on.",
+            file=sys.stderr,
+        )
     return EXITS.get(result.status, SHORT)
 
 

@@ -1,4 +1,4 @@
-"""What an agent has in its prompt: which items each event contributes, and in which order; pure functions of the log."""
+"""What an agent has in its prompt: which items each event contributes, in which order; pure functions."""
 
 from __future__ import annotations
 

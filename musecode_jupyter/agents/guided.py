@@ -1,4 +1,4 @@
-"""The `guided` profile: the harness runs the check, finds the suspect code and asks a small model for one edit at a time.
+"""The `guided` profile: the harness runs the check, finds suspect code, asks a small model for one edit at a time.
 
 Which step comes next is read off the log alone, so that a restart goes on where it was: every try is a question
 (agent.view), an answer, an edit, a check, and - unless the check passes - a revert.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import shutil
 from dataclasses import dataclass
 from datetime import datetime
@@ -61,6 +62,14 @@ class GoalSpec:
     calls: int | None = None
     hours: float | None = None
     steps: int | None = 200
+
+    def check_limits(self) -> None:
+        """Raise UsageProblem unless every limit is a number above 0."""
+        for name in ("usd", "tokens", "calls", "hours", "steps"):
+            limit = getattr(self, name)
+            if limit is not None and not (math.isfinite(limit) and limit > 0):
+                option = "budget" if name == "usd" else name
+                raise UsageProblem(f"--{option} {limit:g} is no limit: give a number above 0, or leave it out.")
 
 
 class SessionCore:
@@ -252,6 +261,7 @@ class SessionCore:
             raise UsageProblem(
                 "A goal needs a check that decides it: add --verify 'COMMAND', for example 'python -m pytest -q'."
             )
+        spec.check_limits()
         git = await Git.discover(self.workspace)
         head = await git.head()
         path = child_environment(self._effects.environ())["PATH"]

@@ -1,4 +1,4 @@
-"""Proof from the journal alone: the chain, the fold, and every prompt rebuilt byte for byte; and effects from records."""
+"""Proof from the journal alone: the chain, the fold, and every prompt rebuilt byte for byte."""
 
 from __future__ import annotations
 

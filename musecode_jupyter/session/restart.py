@@ -65,7 +65,8 @@ async def _settle(core: SessionCore, seq: int, call: OpenCall) -> None:
 async def _settle_write(core: SessionCore, seq: int, call: OpenCall) -> None:
     started = next(e for e in core.log.events(since=seq) if e.kind == "tool.started" and e.data["call"] == seq)
     root, worktree = Path(str(started.data["cwd"])), _worktree_of(core, str(started.data["cwd"]))
-    assert call.path is not None and call.after is not None
+    assert call.path is not None
+    assert call.after is not None
     try:
         _, data = await asyncio.to_thread(read_bytes, root, call.path, MAX_EDITABLE_BYTES)
         current = None if data is None else digest_bytes(data)

@@ -279,7 +279,9 @@ class GoalRunner:
         await self.clean_up()
 
     async def _may_land(self, record: GoalRecord, merge: MergeRecord, seq: int, branch: str) -> bool:
-        assert record.branch is not None and merge.target is not None and merge.merged_commit is not None
+        assert record.branch is not None
+        assert merge.target is not None
+        assert merge.merged_commit is not None
         in_the_way = await overlap(self._t.git, merge.target, merge.merged_commit)
         if in_the_way:
             why = f"Verified, but your checkout has changes of its own in {', '.join(in_the_way)}."
@@ -316,7 +318,8 @@ class GoalRunner:
     async def _move(self, record: GoalRecord, merge: MergeRecord, seq: int, branch: str) -> bool:
         git = self._t.git
         old, new = merge.target, merge.merged_commit
-        assert old is not None and new is not None
+        assert old is not None
+        assert new is not None
         backup = f"refs/musecode/backup/{self._t.session}/{seq}"
         if merge.state != "landing":
             await self._emit_raw(

@@ -1,4 +1,4 @@
-"""The tools that agents are offered: read, search, edit, run; argument names that models often use instead are taken."""
+"""The tools that agents are offered: read, search, edit, run; argument names of other harnesses are taken too."""
 
 from __future__ import annotations
 

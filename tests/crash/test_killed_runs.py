@@ -86,7 +86,8 @@ def check_history(events: list[Event]) -> None:
     assert all(count == 1 for count in started.values()), started
     ended = Counter(e.data["call"] for e in events if e.kind in RESULTS)
     requested = {e.seq for e in events if e.kind == "tool.requested"}
-    assert set(ended) == requested and all(count == 1 for count in ended.values()), (ended, requested)
+    assert set(ended) == requested
+    assert all(count == 1 for count in ended.values()), ended
     unknown = {e.data["call"] for e in events if e.kind == "tool.unknown"}
     commands = [e for e in events if e.kind == "tool.requested" and e.data["origin"] == "harness"]
     for call in unknown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from session_bench import Repo
+from fixtures.session_bench import Repo
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 from fixtures.make_repo import make_repo
 from fixtures.model_scripts import Answer, Call, Fault, ParsedRequest, Steps
 from fixtures.model_server import ModelServer
-from session_bench import (
+from fixtures.session_bench import (
     CHECK,
     CLOSING,
     DEADLINE_S,

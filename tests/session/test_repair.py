@@ -16,7 +16,7 @@ import pytest
 from fixtures.make_repo import make_repo, names, repair
 from fixtures.model_scripts import RepairDriver, RepairGuided, load_repairs
 from fixtures.model_server import ModelServer, SeenRequest
-from session_bench import CLOSING, MODEL, kinds, only, session_on
+from fixtures.session_bench import CLOSING, MODEL, kinds, only, session_on
 
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event

@@ -1,0 +1,401 @@
+"""The command line: exit codes, JSON output, and one clear line for every kind of bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixtures.model_scripts import Answer, Fault, Steps
+from fixtures.model_server import ModelServer
+from fixtures.session_bench import CHECK, DEADLINE_S, DONE, EDIT, Held, Hurried, Repo, session_on
+
+from musecode_jupyter import cli
+from musecode_jupyter.runtime import effects
+
+ADDRESS = "http://127.0.0.1:9/v1"
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Command:
+    """`jupyter musecode`, in this process, with waits between attempts that pass at once."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> Done:
+        self._capsys.readouterr()
+        try:
+            code = cli.main(arguments)
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        out, err = self._capsys.readouterr()
+        return Done(code, out, err)
+
+    def refused(self, code: int, says: str, *arguments: str) -> str:
+        """The one line on standard error of a command that fails with `code`, with `says` in it."""
+        done = self(*arguments)
+        lines = done.err.splitlines()
+        assert done.code == code, done
+        assert len(lines) == 1, done.err
+        assert lines[0].startswith("jupyter musecode: ")
+        assert says in lines[0], lines[0]
+        assert "Traceback" not in done.out + done.err
+        return lines[0]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setattr(effects, "LiveEffects", Hurried)
+    return Command(capsys)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MUSECODE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    return Repo(tmp_path / "repo")
+
+
+@pytest.fixture(autouse=True)
+def _model(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSECODE_MODEL", "muse-spark-1.3")
+    monkeypatch.setenv("MUSECODE_API", "responses")
+    monkeypatch.setenv("MUSECODE_BASE_URL", ADDRESS)
+    monkeypatch.setenv("MUSECODE_APPROVALS", "allow-workspace")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    with ModelServer(Steps([EDIT, DONE])) as serving:
+        monkeypatch.setenv("MUSECODE_BASE_URL", serving.base_url)
+        yield serving
+
+
+def run(repo: Repo | Path, *more: str, verify: str = CHECK, as_json: bool = True) -> Sequence[str]:
+    """Arguments of a run."""
+    root = repo.root if isinstance(repo, Repo) else repo
+    head = ("run", "--repo", str(root), "--goal", "say right", "--verify", verify)
+    return (*head, *more, *(("--json",) if as_json else ()))
+
+
+def process(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """`jupyter musecode` as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-B", "-m", "musecode_jupyter.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def session_of(home: Path) -> Path:
+    (folder,) = (home / "sessions").iterdir()
+    return folder
+
+
+class TestExitCodes:
+    def test_met_is_0_and_shows_the_landed_diff(self, command: Command, repo: Repo, server: ModelServer) -> None:
+        done = command(*run(repo, as_json=False))
+        assert done.code == 0
+        assert "Goal met: say right" in done.out
+        assert "-wrong\n+right" in done.out
+        assert "2 model calls" in done.out
+        assert repo.read("answer.txt") == "right\n"
+
+    def test_an_error_is_1(self, command: Command, repo: Repo, server: ModelServer) -> None:
+        server.script = Steps([Answer(fault=Fault("status", status=400, message="no such thing"))])
+        line = command.refused(1, "no such thing", *run(repo))
+        assert "jupyter musecode resume" in line
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            ("run",),
+            ("run", "--goal", "x", "--verify", "y", "--no-such-option"),
+            ("no-such-command",),
+            ("run", "--goal", "x", "--verify", "y", "--tokens", "many"),
+        ],
+    )
+    def test_wrong_usage_is_2_and_names_what_is_wrong(self, command: Command, wrong: Sequence[str]) -> None:
+        done = command(*wrong)
+        assert done.code == 2
+        assert "error: " in done.err.splitlines()[-1]
+
+    @pytest.mark.parametrize(
+        ("option", "value", "says"),
+        [
+            ("--budget", "plenty", "write for example --budget 5usd"),
+            ("--budget", "0", "--budget 0 is no limit"),
+            ("--hours", "nan", "--hours nan is no limit"),
+            ("--steps", "-1", "--steps -1 is no limit"),
+        ],
+    )
+    def test_a_limit_that_is_none_is_2(self, command: Command, repo: Repo, option: str, value: str, says: str) -> None:
+        command.refused(2, says, *run(repo, option, value))
+
+    def test_stopped_short_is_3(self, command: Command, repo: Repo, server: ModelServer) -> None:
+        line = command.refused(3, "1 of 1 model calls are used", *run(repo, "--steps", "1"))
+        assert "(budget)" in line
+
+    def test_blocked_is_4(
+        self, command: Command, repo: Repo, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("MUSECODE_APPROVALS")
+        command.refused(4, "denied (approvals mode deny)", *run(repo))
+        assert repo.read("answer.txt") == "wrong\n"
+
+    def test_an_interrupt_is_3_and_says_how_to_go_on(
+        self, command: Command, repo: Repo, server: ModelServer, home: Path
+    ) -> None:
+        script = Held([EDIT, EDIT, DONE], hold=0)
+        server.script = script
+        running = process(*run(repo))
+        script.wait()
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=DEADLINE_S)
+        script.release()
+        assert running.returncode == 3, err
+        folder = session_of(home)
+        assert err == f"Interrupted. `jupyter musecode resume {folder.name}` goes on.\n"
+        assert command("resume", folder.name, "--json").code == 0
+        assert repo.read("answer.txt") == "right\n"
+
+
+class TestJson:
+    def test_events_of_a_run_are_lines_of_json_in_order(
+        self, command: Command, repo: Repo, server: ModelServer
+    ) -> None:
+        done = command(*run(repo))
+        assert (done.code, done.err) == (0, "")
+        assert [event["seq"] for event in done.events] == list(range(1, len(done.events) + 1))
+        met = [event for event in done.events if event["kind"] == "goal.met"]
+        assert len(met) == 1
+        assert met[0]["data"]["commit"] == repo.git("rev-parse", "HEAD")
+        assert {"ts", "gen", "agent", "turn", "cause", "label"} <= met[0].keys()
+
+    def test_sessions_and_verify(self, command: Command, repo: Repo, server: ModelServer) -> None:
+        assert json.loads(command("sessions", "--json").out) == []
+        assert command(*run(repo)).code == 0
+        (row,) = json.loads(command("sessions", "--json").out)
+        assert (row["workspace"], row["state"]) == (str(repo.root), "closed")
+        assert row["id"] in command("sessions").out
+        proof = json.loads(command("verify", row["id"][:12], "--json").out)
+        assert proof["ok"] is True
+        assert proof["problem"] is None
+        assert (proof["session"], proof["events"], proof["prompts"]) == (row["id"], row["events"], 2)
+        assert "2 prompts rebuilt byte for byte" in command("verify", row["id"]).out
+
+    def test_doctor(self, command: Command, server: ModelServer) -> None:
+        done = command("doctor", "--json")
+        found = {finding["name"]: finding for finding in json.loads(done.out)}
+        assert found["git"]["ok"]
+        assert found["model"]["ok"]
+        assert server.base_url in found["model"]["text"]
+        assert done.code == 0
+        assert server.requests == []
+
+    def test_doctor_says_what_is_missing(self, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MUSECODE_MODEL", "unheard-of")
+        monkeypatch.setenv("MUSECODE_APPROVALS", "maybe")
+        monkeypatch.setenv("PATH", "/nonexistent")
+        done = command("doctor")
+        assert done.code == 1
+        missing = [line for line in done.out.splitlines() if line.startswith("MISSING")]
+        assert [line.split()[1] for line in missing] == ["git:", "model:", "approvals:"]
+        assert "MUSECODE_PRICE" in missing[1]
+
+
+class TestBadRepository:
+    def test_no_such_folder(self, command: Command, tmp_path: Path) -> None:
+        command.refused(2, "name the repository with --repo", *run(tmp_path / "none"))
+
+    def test_no_git_repository(self, command: Command, tmp_path: Path) -> None:
+        (tmp_path / "plain").mkdir()
+        command.refused(1, "git init", *run(tmp_path / "plain"))
+
+    def test_no_commit_yet(self, command: Command, tmp_path: Path) -> None:
+        subprocess.run(["git", "init", "--quiet", tmp_path / "unborn"], check=True)
+        command.refused(1, "make a first commit", *run(tmp_path / "unborn"))
+
+    def test_no_git(self, command: Command, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", "/nonexistent")
+        command.refused(1, "install git", *run(repo))
+
+    def test_a_verify_command_that_does_not_exist(self, command: Command, repo: Repo) -> None:
+        command.refused(2, "there is no 'no-such-check' here", *run(repo, verify="no-such-check -q"))
+        command.refused(2, "cannot be parsed", *run(repo, verify="grep 'right"))
+        command.refused(2, "is empty", *run(repo, verify=" "))
+
+    def test_a_verify_command_that_is_green_already(self, command: Command, repo: Repo) -> None:
+        command.refused(4, "already green", *run(repo, verify="grep -q wrong answer.txt"))
+
+
+class TestBadModel:
+    def test_no_key(self, command: Command, repo: Repo, server: ModelServer) -> None:
+        server.key = "the-right-key-01"
+        command.refused(1, "wants a key (401 invalid_api_key): set MUSECODE_API_KEY", *run(repo))
+
+    def test_a_refused_key(
+        self, command: Command, repo: Repo, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        server.key = "the-right-key-01"
+        monkeypatch.setenv("MUSECODE_API_KEY", "a-wrong-key-0001")
+        line = command.refused(1, "refused the key (401 invalid_api_key): set MUSECODE_API_KEY", *run(repo))
+        assert "a-wrong-key-0001" not in line
+
+    def test_a_key_without_its_address(self, command: Command, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("MUSECODE_BASE_URL")
+        command.refused(2, "set MODEL_API_KEY", *run(repo))
+
+    def test_an_endpoint_that_is_down(self, command: Command, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            monkeypatch.setenv("MUSECODE_BASE_URL", f"http://127.0.0.1:{closed.getsockname()[1]}/v1")
+            command.refused(1, "check that the server runs", *run(repo))
+
+    def test_a_model_that_the_server_does_not_know(
+        self, command: Command, repo: Repo, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MUSECODE_PRICE", "1/1/1")
+        command.refused(1, "choose another with MUSECODE_MODEL", *run(repo, "--model", "unheard-of"))
+
+    def test_a_model_whose_price_is_unknown(self, command: Command, repo: Repo) -> None:
+        """--model was overruled by MUSECODE_MODEL."""
+        command.refused(2, 'set MUSECODE_PRICE="in/cached/out"', *run(repo, "--model", "unheard-of"))
+
+    def test_a_price_that_cannot_be_read(self, command: Command, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MUSECODE_PRICE", "cheap")
+        command.refused(2, "MUSECODE_PRICE='cheap' cannot be read", *run(repo))
+
+    def test_a_contributor_id(self, command: Command, repo: Repo, home: Path) -> None:
+        command.refused(2, "may be used for training", *run(repo, "--model", "muse-spark-1.3-contributor"))
+        assert not home.exists()
+
+    def test_an_unknown_approvals_mode(self, command: Command, repo: Repo) -> None:
+        command.refused(2, "is one of ask, deny, allow-workspace", *run(repo, "--approvals", "maybe"))
+
+    def test_a_local_model_file_that_is_missing(
+        self, command: Command, repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.delenv("MUSECODE_BASE_URL")
+        monkeypatch.delenv("MUSECODE_MODEL")
+        monkeypatch.setenv("MUSECODE_API", "local")
+        monkeypatch.setitem(sys.modules, "xllamacpp", pytest)  # a stand-in that is only looked for
+        monkeypatch.setenv("MUSECODE_LOCAL_MODEL", str(tmp_path / "none.gguf"))
+        command.refused(1, "point MUSECODE_LOCAL_MODEL at a .gguf file", *run(repo))
+
+    def test_the_local_extra_is_missing(self, command: Command, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("MUSECODE_BASE_URL")
+        monkeypatch.delenv("MUSECODE_MODEL")
+        monkeypatch.setenv("MUSECODE_API", "local")
+        monkeypatch.setitem(sys.modules, "xllamacpp", None)
+        command.refused(1, "pip install 'musecode-jupyter[local]'", *run(repo))
+
+
+class TestBadLog:
+    def test_a_home_that_cannot_be_written(
+        self, command: Command, repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        (tmp_path / "file").write_text("no folder")
+        monkeypatch.setenv("MUSECODE_HOME", str(tmp_path / "file" / "home"))
+        command.refused(1, "MUSECODE_HOME", *run(repo))
+
+    def test_a_disk_that_is_full_ends_the_run_and_what_was_written_holds(
+        self, command: Command, repo: Repo, server: ModelServer, home: Path
+    ) -> None:
+        def small_files() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (6_000, 6_000))
+
+        full = process(*run(repo), preexec_fn=small_files)
+        out, err = full.communicate(timeout=DEADLINE_S)
+        assert full.returncode == 1, err
+        assert "Traceback" not in err
+        assert len(err.splitlines()) == 1, err
+        assert "free some space" in err
+        folder = session_of(home)
+        acknowledged = [json.loads(line)["seq"] for line in out.splitlines()]
+        proof = json.loads(command("verify", folder.name, "--json").out)
+        assert proof["ok"], proof
+        assert proof["events"] >= acknowledged[-1]
+        assert command("resume", folder.name, "--json").code == 0
+        assert repo.read("answer.txt") == "right\n"
+
+    def test_a_session_that_another_process_has_open(self, command: Command, repo: Repo, server: ModelServer) -> None:
+        with session_on(server.base_url, repo.root) as session:
+            second = process("resume", session.id, "--json")
+            out, err = second.communicate(timeout=DEADLINE_S)
+            (row,) = json.loads(command("sessions", "--json").out)
+            assert row["state"] == "live"
+        assert second.returncode == 1
+        assert out == ""
+        assert len(err.splitlines()) == 1
+        assert str(os.getpid()) in err
+
+    def test_a_damaged_journal(self, command: Command, repo: Repo, server: ModelServer, home: Path) -> None:
+        assert command(*run(repo)).code == 0
+        folder = session_of(home)
+        journal = folder / "journal" / "000001.jsonl"
+        lines = journal.read_bytes().split(b"\n")
+        lines[9] = lines[9].replace(b'"agent":"', b'"agent":"x', 1)
+        journal.write_bytes(b"\n".join(lines))
+        line = command.refused(1, "verify", "resume", folder.name, "--json")
+        assert "000001.jsonl" in line
+        shown = command("verify", folder.name, "--json")
+        assert shown.code == 1
+        assert json.loads(shown.out)["seq"] == 10
+        told = command("verify", folder.name)
+        assert (told.code, told.out) == (1, "")
+        assert "NOT verified" in told.err
+        assert "000001.jsonl" in told.err
+        assert "event 10" in told.err
+        (row,) = json.loads(command("sessions", "--json").out)
+        assert row["id"] == folder.name
+
+    def test_a_journal_whose_first_line_is_gone_is_listed_as_damaged(
+        self, command: Command, repo: Repo, server: ModelServer, home: Path
+    ) -> None:
+        assert command(*run(repo)).code == 0
+        journal = session_of(home) / "journal" / "000001.jsonl"
+        journal.write_bytes(b"\0" + journal.read_bytes()[1:])
+        (row,) = json.loads(command("sessions", "--json").out)
+        assert row["state"] == "damaged"
+        command.refused(1, "000001.jsonl", "resume", row["id"], "--json")
+
+    def test_no_such_session(self, command: Command) -> None:
+        command.refused(2, "`jupyter musecode sessions` lists them", "resume", "20260101")
+        command.refused(2, "`jupyter musecode sessions` lists them", "verify", "20260101")
+
+    def test_a_session_whose_repository_is_gone(
+        self, command: Command, repo: Repo, server: ModelServer, home: Path
+    ) -> None:
+        assert command(*run(repo, "--steps", "1")).code == 3
+        shutil.rmtree(repo.root)
+        command.refused(2, "is not there any more", "resume", session_of(home).name, "--json")
