@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,9 +87,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
 def _settings(arguments: argparse.Namespace) -> Settings:
     from musecode_jupyter.session import Settings
 
-    settings = Settings().over(os.environ)
-    chosen = {name: getattr(arguments, name, None) for name in ("model", "approvals")}
-    return replace(settings, **{name: value for name, value in chosen.items() if value})
+    return Settings().with_options(model=arguments.model, approvals=arguments.approvals)
 
 
 def _open(arguments: argparse.Namespace, workspace: Path | None, resume: str | None = None) -> Session:

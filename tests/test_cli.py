@@ -58,11 +58,11 @@ class Command:
         """The one line on standard error of a command that fails with `code`, with `says` in it."""
         done = self(*arguments)
         lines = done.err.splitlines()
-        assert done.code == code, done
+        assert done.code == code, f"{done.code}: {done.err}"
         assert len(lines) == 1, done.err
         assert lines[0].startswith("jupyter musecode: ")
         assert says in lines[0], lines[0]
-        assert "Traceback" not in done.out + done.err
+        assert "Traceback" not in done.err
         return lines[0]
 
 
@@ -103,6 +103,17 @@ def run(repo: Repo | Path, *more: str, verify: str = CHECK, as_json: bool = True
     root = repo.root if isinstance(repo, Repo) else repo
     head = ("run", "--repo", str(root), "--goal", "say right", "--verify", verify)
     return (*head, *more, *(("--json",) if as_json else ()))
+
+
+def python_check(repo: Repo) -> str:
+    """A check with code behind it, so that the guided profile has something to ask its model."""
+    repo.commit(
+        {
+            "calc.py": "def double(number):\n    return number + '2'\n",
+            "check.py": "from calc import double\n\nassert double(2) == 4\n",
+        }
+    )
+    return "python check.py"
 
 
 def process(*arguments: str, **options: Any) -> subprocess.Popen[str]:
@@ -247,7 +258,7 @@ class TestBadRepository:
 
     def test_no_git(self, command: Command, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", "/nonexistent")
-        command.refused(1, "install git", *run(repo))
+        command.refused(1, "install it, then start again", *run(repo))
 
     def test_a_verify_command_that_does_not_exist(self, command: Command, repo: Repo) -> None:
         command.refused(2, "there is no 'no-such-check' here", *run(repo, verify="no-such-check -q"))
@@ -310,14 +321,14 @@ class TestBadModel:
         monkeypatch.setenv("MUSECODE_API", "local")
         monkeypatch.setitem(sys.modules, "xllamacpp", pytest)  # a stand-in that is only looked for
         monkeypatch.setenv("MUSECODE_LOCAL_MODEL", str(tmp_path / "none.gguf"))
-        command.refused(1, "point MUSECODE_LOCAL_MODEL at a .gguf file", *run(repo))
+        command.refused(1, "point MUSECODE_LOCAL_MODEL at a .gguf file", *run(repo, verify=python_check(repo)))
 
     def test_the_local_extra_is_missing(self, command: Command, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("MUSECODE_BASE_URL")
         monkeypatch.delenv("MUSECODE_MODEL")
         monkeypatch.setenv("MUSECODE_API", "local")
         monkeypatch.setitem(sys.modules, "xllamacpp", None)
-        command.refused(1, "pip install 'musecode-jupyter[local]'", *run(repo))
+        command.refused(1, "pip install 'musecode-jupyter[local]'", *run(repo, verify=python_check(repo)))
 
 
 class TestBadLog:
@@ -326,7 +337,7 @@ class TestBadLog:
     ) -> None:
         (tmp_path / "file").write_text("no folder")
         monkeypatch.setenv("MUSECODE_HOME", str(tmp_path / "file" / "home"))
-        command.refused(1, "MUSECODE_HOME", *run(repo))
+        command.refused(2, "set MUSECODE_HOME", *run(repo))
 
     def test_a_disk_that_is_full_ends_the_run_and_what_was_written_holds(
         self, command: Command, repo: Repo, server: ModelServer, home: Path
@@ -366,7 +377,7 @@ class TestBadLog:
         lines = journal.read_bytes().split(b"\n")
         lines[9] = lines[9].replace(b'"agent":"', b'"agent":"x', 1)
         journal.write_bytes(b"\n".join(lines))
-        line = command.refused(1, "verify", "resume", folder.name, "--json")
+        line = command.refused(1, f"jupyter musecode verify {folder.name}", "resume", folder.name, "--json")
         assert "000001.jsonl" in line
         shown = command("verify", folder.name, "--json")
         assert shown.code == 1

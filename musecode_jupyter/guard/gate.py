@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -17,6 +17,7 @@ from musecode_jupyter.models.chat import ChatClient
 from musecode_jupyter.models.endpoint import Endpoint, encoder, make_client
 from musecode_jupyter.models.local import LocalModel
 from musecode_jupyter.models.model_file import LocalModelFile
+from musecode_jupyter.models.recorded import RecordedClient
 from musecode_jupyter.models.types import (
     Final,
     Item,
@@ -65,8 +66,16 @@ def request_bytes(api: str, origin: str, request: ModelRequest) -> bytes:
     return encoder(api, origin).body(request)
 
 
+def recorded_client(api: str, origin: str, answers: Sequence[tuple[str, Final | ModelError]]) -> ModelClient:
+    """A client that answers from `answers` (request digest, answer), in order; nothing is sent."""
+    return RecordedClient(encoder(api, origin), answers)
+
+
 class Gate:
-    """Owner of the model client (and of the embedded model's server); used on the runtime thread."""
+    """Owner of the model client (and of the embedded model's server); used on the runtime thread.
+
+    `client` is given in a replay; otherwise the gate makes the one for `endpoint`.
+    """
 
     def __init__(
         self,
@@ -77,14 +86,15 @@ class Gate:
         info: ModelInfo,
         scopes: Scopes,
         local_file: LocalModelFile | None = None,
+        client: ModelClient | None = None,
     ) -> None:
         self._log = log
         self._effects = effects
         self.endpoint = endpoint
         self.info = info
-        self._local = None if local_file is None else LocalModel(local_file, alias=endpoint.model)
+        self._local = None if local_file is None or client else LocalModel(local_file, alias=endpoint.model)
         self._scopes = scopes
-        self._client: ModelClient | None = None
+        self._client = client
         self._connecting = asyncio.Lock()
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -38,6 +40,43 @@ def finished_goal_text(handle: GoalHandle) -> str:
     if not result.met:
         return f"Goal not met ({result.status}): {result.why}"
     return f"Goal met: {handle.text}"
+
+
+def show_live(host: Host, handle: GoalHandle) -> None:
+    """Show the live views below the cell; when the goal ends, what the notebook keeps is brought up to date."""
+    from IPython.display import display
+
+    shown = []
+    for view in (host.timeline(), host.approvals_view()):
+        shown.append((view, display(view, display_id=True)))
+
+    def store() -> None:
+        # What the notebook keeps: without a kernel the widget is dead, its text and HTML are not.
+        for view, output in shown:
+            if hasattr(view, "flush"):
+                view.flush()
+            output.update(view)
+
+    # In the context of this cell, so that the message names it and not the cell that happens to run then.
+    host.when_goal_ends(handle.number, partial(copy_context().run, store))
+
+
+def show_static(host: Host) -> None:
+    """Show the timeline as it is now, without a live view."""
+    from IPython.display import display
+
+    from musecode_jupyter.jupyter.views import Totals, timeline_html, timeline_text
+    from musecode_jupyter.session.summary import summarise
+
+    summaries = [summarise(event) for event in host.session().events()]
+    header = Totals(summaries).header()
+    display(
+        {
+            "text/html": timeline_html(summaries, header),
+            "text/plain": timeline_text(summaries, header),
+        },
+        raw=True,
+    )
 
 
 def _ask(host: Host, rest: str) -> None:
@@ -118,8 +157,9 @@ def _cost(host: Host, _rest: str) -> None:
         notes = [f"{spent.failed} failed"] if spent.failed else []
         notes += [f"{spent.estimated_calls} estimated"] if spent.estimated_calls else []
         print(
-            f"{name}: {spent.usd:.4f} USD, {spent.calls} calls, {spent.input} tokens in ({cached:.0f}% cached), "
-            f"{spent.output} out" + (f" ({', '.join(notes)})" if notes else "")
+            f"{name}: {spent.usd:.4f} USD, {spent.calls} calls, "
+            f"{spent.input} tokens in ({cached:.0f}% cached), {spent.output} out"
+            + (f" ({', '.join(notes)})" if notes else "")
         )
 
 
@@ -133,9 +173,12 @@ def _resume(host: Host, rest: str) -> None:
     if handle.status == "paused":
         handle.resume()
         print(f"Goal {handle.number} goes on: {handle.text}")
-        if not host.interactive:
+        if host.interactive:
+            show_live(host, handle)
+        else:
             handle.wait()
             print(finished_goal_text(handle))
+            show_static(host)
     else:
         print(f"Goal {handle.number} is {handle.status}: `%goal resume` goes on with it.")
 

@@ -1,4 +1,4 @@
-"""The session of one kernel: opened by the first magic, shown in live views, offered for resume after a crash."""
+"""The session of one kernel: opened by the first magic, shown in live views, offered for resume."""
 
 from __future__ import annotations
 
@@ -67,11 +67,10 @@ class Host:
             raise UsageProblem("The kernel's working directory is not there any more: %cd to a folder first.") from None
 
     def unfinished(self) -> SessionEntry | None:
-        """The newest session of this workspace that ended without closing, unless it is the one that is open."""
-        for entry in list_sessions(self.home(), self.workspace()):
-            if self._session is None or entry.id != self._session.id:
-                return entry if entry.state == "open" else None
-        return None
+        """The newest session of this workspace that no process has open, if it ended without closing."""
+        ended = (entry for entry in list_sessions(self.home(), self.workspace()) if entry.state != "live")
+        newest = next(ended, None)
+        return newest if newest is not None and newest.state == "open" else None
 
     def offer(self) -> str:
         """The line that offers a resume, once; empty if there is nothing to offer."""
@@ -101,14 +100,13 @@ class Host:
         return session
 
     def resume(self, name: str | None) -> Session:
-        """Go on with an earlier session, `name` or the newest that ended without closing; the open one is closed."""
+        """Go on with session `name`, or the newest that ended without closing; the open one is closed."""
         self._offered = True
         if name is None:
             entry = self.unfinished()
             name = "last" if entry is None else entry.id
-        if self._session is not None:
-            if name in {"last", self._session.id}:
-                return self._session
+        if self._session is not None and name in {"last", self._session.id}:
+            return self._session
         # Opened before the other one is closed: a name that cannot be resumed costs nothing.
         session = open_session(
             self.workspace(),
@@ -177,8 +175,15 @@ class Host:
         return view
 
     def when_goal_ends(self, goal: int, action: Callable[[], None]) -> None:
-        """Run `action` on the runtime thread when `goal` is met, stopped or paused."""
-        self.session().post(lambda: self._on_end.append((goal, action)))
+        """Run `action` on the runtime thread each time that `goal` is met, stopped or paused."""
+        session = self.session()
+
+        def register() -> None:
+            self._on_end.append((goal, action))
+            if session.core.goals.goals[goal].status != "running":
+                action()
+
+        session.post(register)
 
     def _thread(self) -> RuntimeThread:
         if self._runtime is None:
@@ -204,10 +209,9 @@ class Host:
             for approvals in self._approvals:
                 approvals.update(list(self._cards.values()))
         if event.kind in {"goal.met", "goal.stopped", "goal.paused"}:
-            ended = [action for goal, action in self._on_end if goal == event.data["goal"]]
-            self._on_end = [pair for pair in self._on_end if pair[0] != event.data["goal"]]
-            for action in ended:
-                action()
+            for goal, action in self._on_end:
+                if goal == event.data["goal"]:
+                    action()
 
     def _card(self, session: Session, event: Event) -> bool:
         if event.kind == "approval.requested":

@@ -1,4 +1,4 @@
-"""The magics: they parse, call the session through the host, and show text or views; heavy imports happen on use."""
+"""The magics: they parse, call the session through the host, and show text or views; light to import."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
         print("The agent reads it before its next step.")
 
     def _start_goal(self, text: str, arguments: Any) -> GoalHandle:
-        from musecode_jupyter.jupyter.commands import finished_goal_text
+        from musecode_jupyter.jupyter.commands import finished_goal_text, show_live, show_static
         from musecode_jupyter.session.core import GoalSpec
         from musecode_jupyter.session.settings import parse_usd
 
@@ -203,7 +203,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
         session = host.session()
         handle = session.start_goal(spec)
         if host.interactive:
-            self._show_live(host, handle)
+            show_live(host, handle)
         if arguments.wait or not host.interactive:
             try:
                 handle.wait()
@@ -211,40 +211,8 @@ class MuseMagics(Magics):  # type: ignore[misc]
                 raise KeyboardInterrupt("the wait was interrupted; the goal goes on (%goal shows it)") from None
             print(finished_goal_text(handle))
             if not host.interactive:
-                self._show_static(host)
+                show_static(host)
         return handle
-
-    def _show_live(self, host: Host, handle: GoalHandle) -> None:
-        from IPython.display import display
-
-        shown = []
-        for view in (host.timeline(), host.approvals_view()):
-            shown.append((view, display(view, display_id=True)))
-
-        def store() -> None:
-            # What the notebook keeps: without a kernel the widget is dead, its text and HTML are not.
-            for view, output in shown:
-                if hasattr(view, "flush"):
-                    view.flush()
-                output.update(view)
-
-        host.when_goal_ends(handle.number, store)
-
-    def _show_static(self, host: Host) -> None:
-        from IPython.display import display
-
-        from musecode_jupyter.jupyter.views import Totals, timeline_html, timeline_text
-        from musecode_jupyter.session.summary import summarise
-
-        summaries = [summarise(event) for event in host.session().events()]
-        header = Totals(summaries).header()
-        display(
-            {
-                "text/html": timeline_html(summaries, header),
-                "text/plain": timeline_text(summaries, header),
-            },
-            raw=True,
-        )
 
 
 def _parse(magic: Any, line: str, *, unquoted: bool = False) -> Any:

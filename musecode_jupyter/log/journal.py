@@ -319,7 +319,8 @@ def damaged(folder: Path, damage: Damage, text: str) -> LogDamaged:
     """The error for damage that must not be repaired."""
     return LogDamaged(
         f"the journal of session {folder.name} is damaged at byte {damage.offset} of {damage.segment_name}: "
-        f"{text}. Events up to {damage.last_good_seq} are good; open it for reading, or fork it there",
+        f"{text}. Events up to {damage.last_good_seq} are good and can be read; `jupyter musecode verify "
+        f"{folder.name}` says what is wrong, and work goes on in a new session",
         segment=damage.segment_name,
         offset=damage.offset,
         last_good_seq=damage.last_good_seq,

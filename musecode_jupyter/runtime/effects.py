@@ -1,7 +1,7 @@
 """The effects protocol: the only way from the agents to the clock, ids, randomness, processes and the network.
 
 Everything above this floor is a function of the log and of what these methods answer. `LiveEffects` asks the real
-world; `musecode_jupyter.session.replay.RecordedEffects` answers from a journal.
+world; `musecode_jupyter.session.recorded.RecordedEffects` answers from a journal.
 """
 
 from __future__ import annotations

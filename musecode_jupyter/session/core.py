@@ -26,7 +26,7 @@ from musecode_jupyter.log.redaction import Redactor
 from musecode_jupyter.models.endpoint import secrets
 from musecode_jupyter.models.model_file import LocalModelFile
 from musecode_jupyter.runtime.effects import Effects
-from musecode_jupyter.runtime.errors import GitError, MuseError, UsageProblem
+from musecode_jupyter.runtime.errors import ConfigurationError, GitError, LogReadOnly, MuseError, UsageProblem
 from musecode_jupyter.runtime.loop import assert_runtime_thread
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.settings import Settings
@@ -128,9 +128,12 @@ class SessionCore:
         settings.mode(interactive=interactive)
         root = sessions_dir(settings.home_or_default())
         folder = root / new_id(effects.now(), effects.token(2))
-        log = EventLog.create(
-            folder, reducers=all_reducers(), redactor=Redactor(secrets(effects.environ())), now=effects.now
-        )
+        try:
+            log = EventLog.create(
+                folder, reducers=all_reducers(), redactor=Redactor(secrets(effects.environ())), now=effects.now
+            )
+        except LogReadOnly as problem:
+            raise ConfigurationError(f"{problem}: set MUSECODE_HOME") from problem
         try:
             core = cls(log=log, settings=settings, effects=effects, workspace=workspace, interactive=interactive)
             await core._open("session.opened", {"session": folder.name, "workspace": str(workspace)})
@@ -490,5 +493,9 @@ class SessionCore:
 
 
 def _log_failure(task: asyncio.Task[GoalRecord]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        logger.error("%s failed", task.get_name(), exc_info=task.exception())
+    error = None if task.cancelled() else task.exception()
+    if isinstance(error, MuseError):
+        # Raised again to whoever waits, and by everything that is tried next.
+        logger.info("%s ended: %s", task.get_name(), error)
+    elif error is not None:
+        logger.error("%s failed", task.get_name(), exc_info=error)

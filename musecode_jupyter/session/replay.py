@@ -39,7 +39,10 @@ def prove(folder: Path) -> Proof:
     report = verify(folder, all_reducers())
     if report.first_problem is not None:
         problem = report.first_problem
-        return Proof(report.events, report.digests, 0, str(problem), problem.seq)
+        text = (
+            f"event {problem.seq}, field {problem.field}, at byte {problem.offset} of {problem.segment}: {problem.text}"
+        )
+        return Proof(report.events, report.digests, 0, text, problem.seq)
     prompts = 0
     for seq, problem_text in check_prompts(EventLog.read(folder).events()):
         if problem_text is not None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from musecode_jupyter.guard.policy import Mode, parse_mode
 from musecode_jupyter.models.catalogue import ModelInfo, lookup
@@ -25,10 +26,17 @@ class Settings:
     profile: str | None = None
     effort: str | None = None
     approvals: str | None = None
+    options: frozenset[str] = frozenset()
+    """Names of those that were given as options, which the environment does not override."""
+
+    def with_options(self, **given: str | None) -> Settings:
+        """These settings with what was `given` as options; None is not given."""
+        found: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return replace(self, options=self.options | found.keys(), **found)
 
     def over(self, environ: Mapping[str, str]) -> Settings:
         """These settings with what `environ` says put over them."""
-        found = {
+        found: dict[str, Any] = {
             field: environ[name]
             for field, name in (
                 ("model", "MUSECODE_MODEL"),
@@ -39,7 +47,7 @@ class Settings:
                 ("effort", "MUSECODE_EFFORT"),
                 ("approvals", "MUSECODE_APPROVALS"),
             )
-            if environ.get(name)
+            if environ.get(name) and field not in self.options
         }
         home = Path(environ["MUSECODE_HOME"]).expanduser() if environ.get("MUSECODE_HOME") else self.home
         return replace(self, home=home, **found)

@@ -1,4 +1,4 @@
-"""A real kernel in a process of its own, driven through jupyter_client: cells, interrupts, restarts, kill -9."""
+"""A real kernel in its own process, driven by jupyter_client: cells, interrupts, restarts, kill -9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The repair model over HTTP on loopback, with a gate that holds its answers and commands of its own to run."""
+"""The repair model over HTTP on loopback, with a gate that holds its answers and a command it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GOAL = f'%goal "make the check pass" --verify "{CHECK}"'
 class ScriptedModel:
     """Repairs one fixture repository; questions outside a goal get a plain answer.
 
-    Clear `go` to hold every answer to a goal until it is set again. With `command`, the model runs that first.
+    Clear `go` to hold every answer to a goal until it is set again. With `command`, it runs that first.
     """
 
     ANSWER = "A check says no."

@@ -1,4 +1,4 @@
-"""A real kernel is killed with -9, or restarted, in the middle of a goal; a new one offers to go on and does."""
+"""A real kernel is killed with -9, or restarted, amid a goal; a new one offers to go on, and does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from journal import Record, records, sessions, wait_for, wait_for_kind
 from kernel import Kernel, StartKernel
-from scripted import CHECK, GOAL, ScriptedModel
+from scripted import CHECK, GOAL
 
 from musecode_jupyter.session.replay import prove
 
@@ -44,8 +44,10 @@ def wait_until_no_process_is_in(folder: Path, timeout: float = 20.0) -> None:
 def resume_and_finish(kernel: Kernel, home: Path, before: list[Record]) -> list[Record]:
     """Take up the offer, wait for the goal, close, check what must hold; returns the journal."""
     folder = sessions(home)[0]
+    met = "goal.met" in kinds(records(folder))
     cell = kernel.run("%muse resume")
     assert cell.stdout.startswith(f"Session {folder.name} goes on: "), cell.stdout
+    assert len(cell.displays) == (0 if met else 2)
     wait_for(home, lambda seen: "goal.met" in kinds(seen), session=0)
     kernel.run("%muse close")
     after = records(folder)
@@ -102,22 +104,20 @@ def test_a_check_that_the_kill_cut_off_is_ended_and_runs_again_as_a_new_call(
 
 
 @pytest.mark.crash
-def test_a_restart_with_a_running_goal_is_offered_for_resume(
-    tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel
-) -> None:
-    """A restart runs no `finally` block of the cell; the goal is neither stopped nor lost."""
-    home = tmp_path / "home"
-    model.go.clear()
+def test_a_restart_with_a_running_goal_is_offered_for_resume(tmp_path: Path, start_kernel: StartKernel) -> None:
+    """The kernel ends its children at a restart: that must not look like a check that failed."""
+    home, flag = tmp_path / "home", tmp_path / "flag"
     kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
-    kernel.run("g = " + GOAL)
-    model.wait_for(1)
+    kernel.run(f'g = %goal "make the check pass" --verify "until test -e {flag}; do sleep 0.02; done; {CHECK}"')
+    wait_for_kind(home, "tool.started")
     kernel.restart()
+    wait_until_no_process_is_in(home)
     before = records(sessions(home)[0])
-    assert not ({*ENDED, "session.closed"} & kinds(before))
-    model.go.set()
+    assert not ({*ENDED, "tool.finished", "goal.judged", "session.closed"} & kinds(before))
+    flag.touch()
     kernel.run("%load_ext musecode_jupyter")
     assert OFFER in kernel.execute("%goal").stdout
-    resume_and_finish(kernel, home, before)
+    assert "tool.unknown" in kinds(resume_and_finish(kernel, home, before))
 
 
 @pytest.mark.crash

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from musecode_jupyter.agents.guided import NO_FIX
 from musecode_jupyter.guard.policy import action_digest
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session import GoalHandle, GoalResult
-from musecode_jupyter.session.core import GoalSpec
+from musecode_jupyter.session.core import GoalSpec, SessionCore
 from musecode_jupyter.session.replay import prove
 from musecode_jupyter.skills import goal
 from musecode_jupyter.tools import executor
@@ -54,6 +55,15 @@ def agent_branch(handle: GoalHandle) -> str:
 
 def run_of(command: str) -> Answer:
     return Answer("I run something.", [Call("run", {"command": command})])
+
+
+async def stop_then(core: SessionCore, number: int, deed: Callable[[], object]) -> None:
+    """Stop the goal, and do `deed` when the stop has reached what runs."""
+    stopping = asyncio.ensure_future(core.stop(number))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    deed()
+    await stopping
 
 
 class TestMet:
@@ -371,11 +381,7 @@ class TestUserInControl:
         with ModelServer(Steps([EDIT, DONE])) as server, session_on(server.base_url, repo.root) as session:
             handle = start(session)
             assert writing.wait(DEADLINE_S)
-            stopping = threading.Thread(target=handle.stop)
-            stopping.start()
-            session.read(lambda core: None)
-            go_on.set()
-            stopping.join()
+            session.call(lambda core: stop_then(core, handle.number, go_on.set))
             assert handle.status == "stopped"
             lead = [e for e in session.events() if e.agent == "lead" and e.kind in {*CLOSING, "file.changed"}]
             assert kinds(lead) == ["file.changed", "tool.finished"]
@@ -396,11 +402,7 @@ class TestUserInControl:
         with ModelServer(Steps([EDIT, DONE])) as server, session_on(server.base_url, repo.root) as session:
             handle = start(session)
             assert moved.wait(DEADLINE_S)
-            stopping = threading.Thread(target=handle.stop)
-            stopping.start()
-            session.read(lambda core: None)
-            go_on.set()
-            stopping.join()
+            session.call(lambda core: stop_then(core, handle.number, go_on.set))
             assert handle.status == "met"
         assert repo.read("answer.txt") == "right\n"
         assert repo.git("status", "--porcelain") == ""
@@ -766,11 +768,13 @@ class TestModelErrors:
         assert result.status == "error"
         assert f"cannot reach {base_url}" in result.why
         assert len(only(events, "model.retried")) == 7
-        with ModelServer(Steps([EDIT, DONE])) as server:
-            with session_on(server.base_url, repo.root, resume="last") as again:
-                handle = again.newest_goal()
-                handle.resume()
-                assert end(handle).met
+        with (
+            ModelServer(Steps([EDIT, DONE])) as server,
+            session_on(server.base_url, repo.root, resume="last") as again,
+        ):
+            handle = again.newest_goal()
+            handle.resume()
+            assert end(handle).met
 
     @pytest.mark.parametrize("kind", ["hangup", "reset", "eof"])
     def test_a_call_from_a_broken_stream_never_runs(self, repo: Repo, tmp_path: Path, kind: str) -> None:
@@ -785,31 +789,42 @@ class TestModelErrors:
         assert [e.data["name"] for e in only(events, "tool.requested") if e.agent == "lead"] == ["edit"]
         assert [e.data["request"] for e in only(events, "model.retried")]
 
-    @pytest.mark.parametrize(
-        ("name", "arguments", "advice"),
-        [
+    @pytest.mark.parametrize("api", ["responses", "chat"])
+    def test_a_wrong_call_gets_an_error_that_the_model_can_act_on(self, repo: Repo, api: str) -> None:
+        """`locate`, which only the harness may use, ended the goal when a model called it."""
+        wrong = [
             ("run", "{not json", "Send one JSON object"),
             ("run", "[1]", "one JSON object"),
+            ("run", "", "command: Field required"),
             ("compile", '{"path": "a"}', "The tools are: edit, read, run, search"),
-            ("read", '{"path": 5}', "path"),
-            ("read", '{"path": "answer.txt", "colour": 1}', "colour"),
+            ("read", '{"path": 5}', "path: Input should be a valid string"),
+            ("read", '{"path": "answer.txt", "colour": 1}', "colour: Extra inputs"),
+            ("read", '{"path": "answer.txt", "start_line": "one"}', "start_line: Input should be"),
             ("run", '{"command": "true", "timeout": NaN}', "NaN is not allowed"),
             ("run", '{"command": "true", "command": "false"}', "a key occurs twice"),
             ("locate", '{"check": 1}', "The tools are: edit, read, run, search"),
-        ],
-    )
-    @pytest.mark.parametrize("api", ["responses", "chat"])
-    def test_a_wrong_call_gets_an_error_that_the_model_can_act_on(
-        self, repo: Repo, api: str, name: str, arguments: str, advice: str
-    ) -> None:
+            ("read", '{"path": "../secret.txt"}', "leads out of the worktree"),
+        ]
+        calls = [Call(name, arguments) for name, arguments, _ in wrong]
         with (
-            ModelServer(Steps([Answer("", [Call(name, arguments)]), EDIT, DONE])) as server,
+            ModelServer(Steps([Answer("", calls), EDIT, DONE])) as server,
             session_on(server.base_url, repo.root, api=api) as session,
         ):
             assert end(start(session)).met
             events = session.events()
         assert [r.status for r in server.requests] == [200] * 3, [r.message for r in server.requests]
-        failed = only(events, "tool.failed")
-        assert len(failed) == 1
-        assert advice in failed[0].data["output"]
-        assert failed[0].data["call"] not in {e.data["call"] for e in only(events, "tool.started")}
+        failed = {e.data["call"]: e.data["output"] for e in only(events, "tool.failed")}
+        mine = [e.seq for e in only(events, "tool.requested") if e.data["call_id"]][: len(wrong)]
+        for seq, (name, _, advice) in zip(mine, wrong, strict=True):
+            assert advice in failed[seq], (name, failed[seq])
+
+
+class TestLimits:
+    @pytest.mark.parametrize(
+        "limit", [{"usd": 0.0}, {"tokens": -1}, {"calls": 0}, {"hours": float("nan")}, {"steps": 0}]
+    )
+    def test_a_limit_that_is_none_is_refused(self, repo: Repo, limit: dict[str, float]) -> None:
+        with ModelServer(Steps([DONE])) as server, session_on(server.base_url, repo.root) as session:
+            with pytest.raises(UsageProblem, match="a number above 0"):
+                start(session, **limit)
+            assert session.goals.goals == {}
