@@ -25,6 +25,7 @@ from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.redaction import Redactor
 from musecode_jupyter.models.endpoint import secrets
 from musecode_jupyter.models.model_file import LocalModelFile
+from musecode_jupyter.models.types import ModelClient
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import ConfigurationError, GitError, LogReadOnly, MuseError, UsageProblem
 from musecode_jupyter.runtime.loop import assert_runtime_thread
@@ -76,7 +77,14 @@ class SessionCore:
     """One open session. All methods run on the runtime thread; the facade in `session.api` gets them there."""
 
     def __init__(
-        self, *, log: EventLog, settings: Settings, effects: Effects, workspace: Path, interactive: bool
+        self,
+        *,
+        log: EventLog,
+        settings: Settings,
+        effects: Effects,
+        workspace: Path,
+        interactive: bool,
+        client: ModelClient | None = None,
     ) -> None:
         self.log = log
         self.settings = settings
@@ -95,6 +103,7 @@ class SessionCore:
             info=info,
             scopes=self._scopes,
             local_file=local_file,
+            client=client,
         )
         self.approvals = Approvals(log)
         self.policy = Policy(settings.mode(interactive=interactive), interactive)
@@ -120,8 +129,19 @@ class SessionCore:
         self._closed = False
 
     @classmethod
-    async def create(cls, workspace: Path, settings: Settings, effects: Effects, *, interactive: bool) -> SessionCore:
-        """Begin a session for `workspace`; ConfigurationError if no model can be used, before anything is written."""
+    async def create(
+        cls,
+        workspace: Path,
+        settings: Settings,
+        effects: Effects,
+        *,
+        interactive: bool,
+        client: ModelClient | None = None,
+    ) -> SessionCore:
+        """Begin a session for `workspace`; ConfigurationError if no model can be used, before anything is written.
+
+        `client` answers in place of the configured endpoint: a recorded one, in a replay.
+        """
         assert_runtime_thread()
         endpoint = settings.endpoint(effects.environ())
         settings.info(endpoint)
@@ -135,7 +155,14 @@ class SessionCore:
         except LogReadOnly as problem:
             raise ConfigurationError(f"{problem}: set MUSECODE_HOME") from problem
         try:
-            core = cls(log=log, settings=settings, effects=effects, workspace=workspace, interactive=interactive)
+            core = cls(
+                log=log,
+                settings=settings,
+                effects=effects,
+                workspace=workspace,
+                interactive=interactive,
+                client=client,
+            )
             await core._open("session.opened", {"session": folder.name, "workspace": str(workspace)})
         except BaseException:
             await log.close()

@@ -115,6 +115,11 @@ class Kernel:
     def pid(self) -> int:
         return int(self.manager.provisioner.pid)  # type: ignore[union-attr]
 
+    @property
+    def cells(self) -> list[Cell]:
+        """All cells that were sent, in order."""
+        return list(self._cells.values())
+
     def send(self, code: str, *, allow_stdin: bool = True) -> Cell:
         """Send a cell and return at once. `allow_stdin` is what makes a front end interactive."""
         cell = Cell(self.client.execute(code, allow_stdin=allow_stdin, stop_on_error=False))

@@ -98,11 +98,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
         environment = kernel_environment(model.base_url, folder / "home", MUSECODE_APPROVALS="allow-workspace")
         with Kernel(repository, environment) as kernel:
             kernel.run("%load_ext musecode_jupyter")
-            kernel.launch = kernel.send(  # type: ignore[attr-defined]
+            kernel.run(
                 f'%%goal --verify "{CHECK}" --budget 5usd --calls 50\n'
                 'Make the check pass, says "the owner".\nIs that clear?'
             )
-            kernel.finish(kernel.launch)  # type: ignore[attr-defined]
             kernel.run("g = _")
             assert kernel.run("g.wait(60).met").result == "True"
             yield kernel
@@ -210,7 +209,7 @@ def test_a_verify_command_that_is_green_already_blocks_the_goal(finished: Kernel
 
 
 def test_texts_that_a_notebook_keeps_do_not_differ_from_run_to_run(finished: Kernel) -> None:
-    launch: Cell = finished.launch  # type: ignore[attr-defined]
+    launch = finished.cells[1]
     texts = [bundle["text/plain"] for bundle in launch.displays]
     texts += [finished.run(code).result or "" for code in ("g", "g.session", "g.status")]
     assert launch.result is not None

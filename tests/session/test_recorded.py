@@ -1,0 +1,114 @@
+"""A recorded session, run again by the real code on recorded effects, issues the same commands in the same order."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixtures.make_repo import make_repo
+from fixtures.model_server import ModelServer, RepairModel, load_repairs
+
+from musecode_jupyter.log import EventLog
+from musecode_jupyter.log.events import Event
+from musecode_jupyter.runtime.loop import RuntimeThread
+from musecode_jupyter.session import Settings, open_session
+from musecode_jupyter.session.core import GoalSpec, SessionCore
+from musecode_jupyter.session.recorded import RecordedEffects, answers
+
+GOAL = GoalSpec("make the tests pass", ("python -m pytest -q",))
+
+
+def record(tmp_path: Path, base_url: str, **settings: str) -> tuple[Settings, list[Event]]:
+    """Run a goal for real; its settings and its events."""
+    chosen = Settings(
+        home=tmp_path / "home",
+        base_url=base_url,
+        model="muse-spark-1.3",
+        approvals="allow-workspace",
+        **settings,
+    )
+    with open_session(make_repo("tensor", tmp_path / "first"), settings=chosen) as session:
+        assert session.start_goal(GOAL).wait().met
+        folder = session.folder
+    return chosen, list(EventLog.read(folder).events())
+
+
+def rerun(tmp_path: Path, settings: Settings, events: list[Event]) -> list[Event]:
+    """Run the same goal on a fresh copy of the repository, with every answer taken from `events`."""
+    effects = RecordedEffects(events, os.environ)
+    again = dataclasses.replace(settings, home=tmp_path / "again")
+    repo = make_repo("tensor", tmp_path / "second")
+
+    async def run() -> Path:
+        core = await SessionCore.create(repo, again, effects, interactive=False, client=answers(events))
+        await core.wait(await core.set_goal(GOAL))
+        await core.close("replayed")
+        return core.log.folder
+
+    thread = RuntimeThread.start()
+    try:
+        folder = thread.call(run(), timeout=120)
+    finally:
+        thread.stop()
+    assert effects.remaining == 0
+    return list(EventLog.read(folder).events())
+
+
+def commands(events: list[Event], agent: str) -> list[dict[str, Any]]:
+    """What `agent` asked for, in its order."""
+    fields = {"tool.requested": ("name", "arguments", "origin", "purpose"), "model.requested": ("digest", "items")}
+    return [
+        {"kind": event.kind, **{name: event.data[name] for name in fields[event.kind]}}
+        for event in events
+        if event.kind in fields and event.agent == agent
+    ]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"api": "responses"}, {"api": "chat"}, {"api": "chat", "profile": "guided"}],
+    ids=["driver over responses", "driver over chat", "guided over chat"],
+)
+def test_replay_issues_the_same_commands(
+    settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    with ModelServer(RepairModel(load_repairs("tensor"))) as server:
+        chosen, first = record(tmp_path, server.base_url, **settings)
+        asked = len(server.requests)
+        second = rerun(tmp_path, chosen, first)
+        assert len(server.requests) == asked, "the replay used the network"
+    for agent in ("lead", "harness"):
+        assert commands(second, agent) == commands(first, agent)
+    assert any(event.kind == "goal.met" for event in second)
+
+
+def test_replay_names_the_event_that_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    with ModelServer(RepairModel(load_repairs("tensor"))) as server:
+        chosen, first = record(tmp_path, server.base_url, api="chat")
+    call = next(e for e in first if e.kind == "tool.requested" and e.data["purpose"] == "baseline")
+    other = {**call.data, "arguments": {**call.data["arguments"], "command": "python -m pytest -x"}}
+    changed = [dataclasses.replace(e, data=other) if e.seq == call.seq else e for e in first]
+    effects = RecordedEffects(changed, os.environ)
+    again = dataclasses.replace(chosen, home=tmp_path / "again")
+    repo = make_repo("tensor", tmp_path / "second")
+
+    async def run() -> tuple[str, str]:
+        core = await SessionCore.create(repo, again, effects, interactive=False, client=answers(changed))
+        number = await core.set_goal(GOAL)
+        record = await core.wait(number)
+        await core.close("replayed")
+        failed = [e for e in core.log.events() if e.kind == "tool.failed"]
+        return record.status, str(failed[0].data["output"]) if failed else ""
+
+    thread = RuntimeThread.start()
+    try:
+        _status, output = thread.call(asyncio.wait_for(run(), 60))
+    finally:
+        thread.stop()
+    assert f"Event {call.seq}, field command" in output
