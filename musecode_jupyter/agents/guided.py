@@ -21,6 +21,7 @@ from musecode_jupyter.agents.repair import (
     MAX_TRIES,
     Suspect,
     Tried,
+    choice_from_answer,
     edit_from_answer,
     plan_tries,
     question,
@@ -88,9 +89,13 @@ LOCATE = Tool(
 
 @dataclass
 class _Attempt:
-    """One answer of the model and what became of it: an edit of line `line`, applied and reverted; or a refusal."""
+    """One answer of the model and what became of it: an edit of line `line`, applied and reverted; or a refusal.
+
+    `position` is the place of its question in the plan of tries.
+    """
 
     edit: Tried | None
+    position: int
     line: int = 0
     refused: str = ""
     applied: bool = False
@@ -166,43 +171,43 @@ class Guided:
 
     async def _try(self, task: Task, history: _History, output: str) -> Step:
         assert history.suspects is not None
+        plan = plan_tries(len(history.suspects))
+        if not plan:
+            return Step((), f"{NO_FIX}: no Python code could be connected with the failing check.", history.last, True)
+        position = 0
         while (number := len(history.attempts)) < MAX_TRIES:
-            plan = plan_tries(len(history.suspects))
-            if not plan:
-                return Step(
-                    (),
-                    f"{NO_FIX}: no Python code could be connected with the failing check.",
-                    history.last,
-                    True,
-                )
-            suspect = history.suspects[plan[number].suspect]
+            position = max(position, history.attempts[-1].position + 1 if history.attempts else 0)
+            if position >= len(plan):
+                break
+            planned = plan[position]
             try:
-                asked = question(suspect, output, history.sources[suspect.path], history.tried)
-            except ToolProblem as problem:
-                return Step((), f"{NO_FIX}: {problem}.", history.last, True)
+                asked = question(
+                    planned.suspect, planned.kind, history.suspects, output, history.sources, history.tried
+                )
+            except ToolProblem:
+                position += 1
+                continue
             text = asked.user_text
             if history.hints:
                 text += "\n\nThe user says: " + " ".join(history.hints)
             await self._question(
                 task,
-                purpose=f"repair {number + 1} {plan[number].suspect}",
+                purpose=f"repair {position} {planned.suspect} {planned.kind}",
                 instructions=asked.instructions,
                 text=text,
                 schema=asked.json_schema,
-                temperature=plan[number].temperature,
-                seed=plan[number].seed,
+                temperature=0.0,
+                seed=1,
                 limit=REPAIR_OUTPUT,
                 cause=history.last,
             )
             history = _read(self.log, task)
+            assert history.suspects is not None
             attempt = history.open
             if attempt is not None:
                 return self._call(history, _edit_call(attempt, history.sources, "try"))
         return Step(
-            (),
-            f"{NO_FIX} in {MAX_TRIES} tries. Each is in the log; the files are as they were.",
-            history.last,
-            True,
+            (), f"{NO_FIX} in {number} tries. Each is in the log; the files are as they were.", history.last, True
         )
 
     async def _answer(self, task: Task) -> Step:
@@ -350,11 +355,16 @@ def _closed(history: _History, call: Event, closing: Event) -> None:
 def _answered(history: _History, view: Event | None, completed: Event) -> None:
     if view is None or not view.data["purpose"].startswith("repair ") or history.suspects is None:
         return
-    suspect = history.suspects[int(view.data["purpose"].split()[2])]
+    _, position, which, kind = view.data["purpose"].split()
+    suspect = history.suspects[int(which)]
+    source = history.sources[suspect.path]
     text = "".join(item["text"] for item in completed.data["items"] if item["type"] == "message")
     try:
-        old, new, line = edit_from_answer(text, suspect, history.sources[suspect.path], history.tried)
+        if kind == "edit":
+            old, new, line = edit_from_answer(text, suspect, source, history.tried)
+        else:
+            old, new, line = choice_from_answer(text, suspect, kind, source, history.tried)
     except ToolProblem as problem:
-        history.attempts.append(_Attempt(None, refused=str(problem)))
+        history.attempts.append(_Attempt(None, int(position), refused=str(problem)))
         return
-    history.attempts.append(_Attempt(Tried(suspect.path, old, new, "the check still fails"), line))
+    history.attempts.append(_Attempt(Tried(suspect.path, old, new, "the check still fails"), int(position), line))

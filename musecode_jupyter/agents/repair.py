@@ -14,16 +14,19 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from musecode_jupyter.agents.check_output import FailingTest, excerpt, failing_tests, frames_of, relative
 from musecode_jupyter.agents.code_index import CodeIndex, Definition, is_test_file
+from musecode_jupyter.agents.slips import corrections
 from musecode_jupyter.runtime.errors import ToolProblem
 
-MAX_TRIES = 8
+MAX_TRIES = 32
 
-_REGION_LINES = 16
-_THOUGHT = 100
+_REGION_LINES = 60
+# Suspects whose code is shown, and corrections of one line that are tried.
+_SHOWN = 8
+_PER_LINE = 6
 _LINE = 200
 
 _TOKEN = re.compile(r"\w+|\s+|[-+*/<>=!]+|.")
@@ -61,25 +64,25 @@ class Question:
     json_schema: dict[str, Any]
 
 
+Kind = Literal["choice", "names", "edit"]
+
+
 @dataclass(frozen=True)
 class Try:
-    """Plan of one try: which suspect (index into the ranking), and how to sample."""
+    """Plan of one try: which suspect (index into the ranking), and what the model is asked for.
+
+    `choice`: a line with one operator, number or flag changed, of all that there are; `names`: the same with names and
+    attributes changed too; `edit`: a line of the suspect and any text in its place.
+    """
 
     suspect: int
-    temperature: float
-    seed: int
+    kind: Kind
 
 
 INSTRUCTIONS = """\
-You repair Python programs. The tests are right; one line of the program has a small slip.
-You are shown a failing test and a piece of the program. Choose the line with the slip and write it corrected.
-Change as little as possible: one operator, number, name, argument or condition. Keep the rest of the line.
-Typical slips and their corrections:
-  a <= b  ->  a < b            range(n - 1)  ->  range(n)       x + y  ->  x * y
-  min(a, b)  ->  max(a, b)     self.width  ->  self.height      reverse=False  ->  reverse=True
-  values[i]  ->  values[i - 1]     key=lambda r: r.name  ->  key=lambda r: (r.age, r.name)
-Answer in JSON: "thought" (one short sentence: what the line does, what it should do), \
-"old_line" (the line as it is), "new_line" (the line corrected)."""
+You repair Python programs. The tests are right; one line of the program has a small slip: a wrong operator, number, \
+name or flag. You are shown the failing test and the functions that it runs. Answer in JSON: "new_line" (the line as \
+it should be); with "old_line" (the line as it is) where that is asked for."""
 
 
 def suspects(output: str, files: Mapping[str, str], *, limit: int = 12) -> list[Suspect]:
@@ -136,71 +139,124 @@ def suspects(output: str, files: Mapping[str, str], *, limit: int = 12) -> list[
     return ranked[:limit]
 
 
-def plan_tries(count: int, limit: int = MAX_TRIES) -> list[Try]:
-    """The order of tries over `count` ranked suspects.
+def plan_tries(count: int) -> list[Try]:
+    """The order of tries over `count` ranked suspects: breadth first, choices before free edits.
 
-    Greedy answers for the best suspects come first. A second greedy answer for the same suspect would differ
-    only by what was refused, so it is sampled.
+    One answer from a prompt that the server still has in its cache takes a few seconds, so that many suspects can be
+    asked about; a small model that may write what it likes mostly copies the line, or adds to it.
     """
-    order = [(0, 0.0), (1, 0.0), (2, 0.0), (3, 0.0), (0, 0.7), (1, 0.7), (2, 0.7), (3, 0.7)]
-    return [
-        Try(suspect % count, temperature if suspect < count else 0.8, seed=number + 1)
-        for number, (suspect, temperature) in enumerate(order[:limit])
-        if count
+    wide, narrow = range(min(count, _SHOWN)), range(min(count, 4))
+    rounds: list[tuple[range, Kind]] = [
+        (wide, "choice"),
+        (narrow, "choice"),
+        (narrow, "edit"),
+        (wide, "choice"),
+        (narrow, "names"),
+        (wide, "choice"),
+        (wide, "names"),
+        (wide, "edit"),
     ]
+    return [Try(suspect, kind) for suspects, kind in rounds for suspect in suspects]
 
 
-def question(suspect: Suspect, output: str, source: str, tried: Sequence[Tried], *, test_source: str = "") -> Question:
-    """Ask for one changed line of `suspect`.
+def question(
+    which: int, kind: Kind, ranked: Sequence[Suspect], output: str, sources: Mapping[str, str], tried: Sequence[Tried]
+) -> Question:
+    """Ask for one corrected line of suspect `which` of `ranked`.
 
-    What all tries share comes first in the text, then what the tries on one file share, so that a server that
-    keeps the prefix reads little anew.
-
-    Parameters
-    ----------
-    suspect
-        Where to change something.
-    output
-        What the check printed.
-    source
-        Text of the suspect's file.
-    tried
-        Earlier edits that were not kept.
-    test_source
-        Source of the failing test, if the output does not show it.
+    All but the last sentence is the same for every question on this failure, so that a server that keeps the prefix
+    reads it once; for that reason what was tried is left out of the choices, and not told.
 
     Raises
     ------
     ToolProblem
-        No line is left to offer.
+        Nothing is left to choose from.
     """
-    offered = _offered(suspect, source, tried)
+    suspect = ranked[which]
+    parts = [f"The check failed:\n{excerpt(output)}", *_shown(ranked[:_SHOWN], sources)]
+    line = {"type": "string", "maxLength": _LINE}
+    if kind == "edit":
+        offered = _offered(suspect, sources[suspect.path], tried)
+        properties = {"old_line": {"type": "string", "enum": list(offered)}, "new_line": line}
+        parts.append(f"One line of `{suspect.name}` in {suspect.path} is wrong. Which, and what should it be?")
+    else:
+        offered = _choices(suspect, kind, sources[suspect.path], tried)
+        properties = {"new_line": {"type": "string", "enum": list(offered)}}
+        parts.append(f"One line of `{suspect.name}` in {suspect.path} is wrong. Which is the corrected line?")
     if not offered:
         raise ToolProblem(f"no line of {suspect.name} in {suspect.path} is left to try")
-    parts = [f"The check failed:\n{excerpt(output)}"]
-    if test_source:
-        parts.append(f"The failing test:\n{test_source}")
-    lines = source.split("\n")
-    first, last = _region(suspect, lines)
-    shown = "\n".join(lines[first - 1 : last])
-    parts.append(f"File {suspect.path}:\n```python\n{shown}\n```")
-    parts.append(f"The wrong line is in `{suspect.name}` (lines {suspect.start} to {suspect.end}).")
-    refused = [
-        f"- {edit.old.strip()}  ->  {edit.new.strip()}  ({edit.outcome})" for edit in tried if edit.path == suspect.path
-    ]
-    if refused:
-        parts.append("These changes did not help; answer with another one:\n" + "\n".join(refused))
     schema = {
         "type": "object",
-        "properties": {
-            "thought": {"type": "string", "maxLength": _THOUGHT},
-            "old_line": {"type": "string", "enum": list(offered)},
-            "new_line": {"type": "string", "maxLength": _LINE},
-        },
-        "required": ["thought", "old_line", "new_line"],
+        "properties": properties,
+        "required": list(properties),
         "additionalProperties": False,
     }
     return Question(INSTRUCTIONS, "\n\n".join(parts), schema)
+
+
+def choice_from_answer(
+    answer_text: str, suspect: Suspect, kind: Kind, source: str, tried: Sequence[Tried] = ()
+) -> tuple[str, str, int]:
+    """The old line, the new line (both whole, with indentation) and the line number that a choice means.
+
+    Raises
+    ------
+    ToolProblem
+        The answer is none of the choices.
+    """
+    try:
+        new = json.loads(answer_text)["new_line"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ToolProblem("the answer is not the JSON object that was asked for") from error
+    number = _choices(suspect, kind, source, tried).get(new) if isinstance(new, str) else None
+    if number is None:
+        raise ToolProblem("new_line is not one of the lines that were offered")
+    old_full = source.split("\n")[number - 1]
+    indentation = old_full[: len(old_full) - len(old_full.lstrip())]
+    ending = "\r" if old_full.endswith("\r") else ""
+    return old_full, f"{indentation}{new}{ending}", number
+
+
+def _shown(ranked: Sequence[Suspect], sources: Mapping[str, str]) -> list[str]:
+    """The suspects' code, by file in the order of the best suspect of each."""
+    by_file: dict[str, list[Suspect]] = {}
+    for suspect in ranked:
+        by_file.setdefault(suspect.path, []).append(suspect)
+    parts = []
+    for path, found in by_file.items():
+        lines = sources[path].split("\n")
+        kept: list[int] = []
+        for suspect in sorted(found, key=lambda suspect: suspect.start):
+            kept += [n for n in range(suspect.start, suspect.end + 1) if n not in kept]
+        parts.append(f"{path}:\n```python\n" + "\n".join(lines[n - 1] for n in kept[:_REGION_LINES]) + "\n```")
+    return parts
+
+
+def _choices(suspect: Suspect, kind: Kind, source: str, tried: Sequence[Tried]) -> dict[str, int]:
+    """Corrected lines that parse in their place and were not tried, with the number of the line each replaces."""
+    lines = source.split("\n")
+    context = "\n".join(lines[suspect.start - 1 : suspect.end]) if kind == "names" else ""
+    refused = {(edit.old, edit.new.strip()) for edit in tried if edit.path == suspect.path}
+    worn = Counter(edit.old for edit in tried if edit.path == suspect.path)
+    found: dict[str, int] = {}
+    for number in _lines_worth_changing(suspect.start, suspect.end, source):
+        old = lines[number - 1]
+        if worn[old] >= _PER_LINE:
+            continue
+        for new in corrections(old, context):
+            if new not in found and (old, new) not in refused and _parses(lines, number, new):
+                found[new] = number
+    return found
+
+
+def _parses(lines: Sequence[str], number: int, new: str) -> bool:
+    old = lines[number - 1]
+    changed = [*lines[: number - 1], old[: len(old) - len(old.lstrip())] + new, *lines[number:]]
+    try:
+        ast.parse("\n".join(changed))
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def edit_from_answer(
@@ -306,15 +362,6 @@ def _words(text: str) -> list[str]:
 def _overlap(words: Counter[str], text: str) -> float:
     own = set(_words(text))
     return len(own & words.keys()) / math.sqrt(len(own) * len(words)) if own and words else 0.0
-
-
-def _region(suspect: Suspect, lines: Sequence[str]) -> tuple[int, int]:
-    """The lines to show: the whole file if it is short, else the suspect and what is around it."""
-    if len(lines) <= _REGION_LINES:
-        return 1, len(lines)
-    room = max(0, _REGION_LINES - (suspect.end - suspect.start + 1))
-    first = max(1, suspect.start - room // 2)
-    return first, min(len(lines), max(suspect.end, first + _REGION_LINES - 1))
 
 
 def _offered(suspect: Suspect, source: str, tried: Sequence[Tried]) -> dict[str, int]:
