@@ -367,4 +367,4 @@ def _answered(history: _History, view: Event | None, completed: Event) -> None:
     except ToolProblem as problem:
         history.attempts.append(_Attempt(None, int(position), refused=str(problem)))
         return
-    history.attempts.append(_Attempt(Tried(suspect.path, old, new, "the check still fails"), int(position), line))
+    history.attempts.append(_Attempt(Tried(suspect.path, old, new), int(position), line))

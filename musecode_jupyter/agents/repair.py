@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import json
 import math
 import re
@@ -18,15 +19,14 @@ from typing import Any, Literal
 
 from musecode_jupyter.agents.check_output import FailingTest, excerpt, failing_tests, frames_of, relative
 from musecode_jupyter.agents.code_index import CodeIndex, Definition, is_test_file
-from musecode_jupyter.agents.slips import corrections
+from musecode_jupyter.agents.slips import corrections, place_of
 from musecode_jupyter.runtime.errors import ToolProblem
 
 MAX_TRIES = 32
 
 _REGION_LINES = 60
-# Suspects whose code is shown, and corrections of one line that are tried.
+# Suspects whose code is shown.
 _SHOWN = 8
-_PER_LINE = 6
 _LINE = 200
 
 _TOKEN = re.compile(r"\w+|\s+|[-+*/<>=!]+|.")
@@ -35,7 +35,7 @@ _WORD = re.compile(r"[a-z]{3,}")
 
 @dataclass(frozen=True)
 class Suspect:
-    """Lines `start` to `end` (from 1, inclusive) of `path`, which may hold the fault; best score first."""
+    """Lines `start` to `end` (from 1, inclusive) of `path`, which may hold the fault; most suspect first."""
 
     path: str
     name: str
@@ -47,12 +47,11 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Tried:
-    """An edit that was asked for and not kept; `outcome` says why in a few words."""
+    """An edit that was made and not kept, or refused; whole lines, with indentation."""
 
     path: str
     old: str
     new: str
-    outcome: str
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,9 @@ class Question:
 
 
 Kind = Literal["choice", "names", "edit"]
+
+# What a suspect's first, second, ... question asks for.
+_KINDS: tuple[Kind, ...] = ("choice", "choice", "edit", "choice", "choice", "names", "choice", "names", "edit")
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ def suspects(output: str, files: Mapping[str, str], *, limit: int = 12) -> list[
 
     A definition counts by how exclusively the failing tests reach it (Ochiai's coefficient, over what tests
     refer to directly and through other definitions), by the traceback, and by words shared with the tests.
+    Definitions without a line that one token could correct come last.
 
     Parameters
     ----------
@@ -136,27 +139,26 @@ def suspects(output: str, files: Mapping[str, str], *, limit: int = 12) -> list[
             why += ", in the traceback"
         ranked.append(Suspect(definition.path, definition.name, definition.start, definition.end, score, why))
     ranked.sort(key=lambda suspect: (-suspect.score, suspect.path, suspect.start))
+    # What has no slip that could be corrected takes no place from what has; of the rest so many as may matter.
+    ranked = ranked[: 2 * limit]
+    ranked.sort(key=lambda suspect: not _corrected(suspect, "choice", files[suspect.path]))
     return ranked[:limit]
 
 
 def plan_tries(count: int) -> list[Try]:
-    """The order of tries over `count` ranked suspects: breadth first, choices before free edits.
+    """The order of tries over `count` ranked suspects: one more suspect in each round, choices before free edits.
 
     One answer from a prompt that the server still has in its cache takes a few seconds, so that many suspects can be
-    asked about; a small model that may write what it likes mostly copies the line, or adds to it.
+    asked about, the best most often; a small model that may write what it likes mostly copies the line, or adds to it.
     """
-    wide, narrow = range(min(count, _SHOWN)), range(min(count, 4))
-    rounds: list[tuple[range, Kind]] = [
-        (wide, "choice"),
-        (narrow, "choice"),
-        (narrow, "edit"),
-        (wide, "choice"),
-        (narrow, "names"),
-        (wide, "choice"),
-        (wide, "names"),
-        (wide, "edit"),
-    ]
-    return [Try(suspect, kind) for suspects, kind in rounds for suspect in suspects]
+    visits: Counter[int] = Counter()
+    plan: list[Try] = []
+    for size in range(1, _SHOWN + len(_KINDS)):
+        for suspect in range(min(size, count, _SHOWN)):
+            if visits[suspect] < len(_KINDS):
+                plan.append(Try(suspect, _KINDS[visits[suspect]]))
+                visits[suspect] += 1
+    return plan
 
 
 def question(
@@ -233,27 +235,49 @@ def _shown(ranked: Sequence[Suspect], sources: Mapping[str, str]) -> list[str]:
 
 
 def _choices(suspect: Suspect, kind: Kind, source: str, tried: Sequence[Tried]) -> dict[str, int]:
-    """Corrected lines that parse in their place and were not tried, with the number of the line each replaces."""
+    """Corrected lines that parse in their place and were not tried, with the number of the line each replaces.
+
+    A small model copies as much of the line as it may, so of all choices it takes one that differs late. Offered are
+    therefore only those that change the token that was changed least often so far.
+    """
     lines = source.split("\n")
-    context = "\n".join(lines[suspect.start - 1 : suspect.end]) if kind == "names" else ""
     refused = {(edit.old, edit.new.strip()) for edit in tried if edit.path == suspect.path}
-    worn = Counter(edit.old for edit in tried if edit.path == suspect.path)
-    found: dict[str, int] = {}
-    for number in _lines_worth_changing(suspect.start, suspect.end, source):
+    options: dict[str, tuple[int, tuple[str, int]]] = {}
+    uses: Counter[tuple[str, int]] = Counter()
+    for number, new in _corrected(suspect, kind, source):
         old = lines[number - 1]
-        if worn[old] >= _PER_LINE:
-            continue
+        place = (old, place_of(old, new))
+        if (old, new) in refused:
+            uses[place] += 1
+        else:
+            options.setdefault(new, (number, place))
+    least = min((uses[place] for _, place in options.values()), default=0)
+    return {new: number for new, (number, place) in options.items() if uses[place] == least}
+
+
+@functools.lru_cache(maxsize=64)
+def _corrected(suspect: Suspect, kind: Kind, source: str) -> tuple[tuple[int, str], ...]:
+    """Every correction that parses; kept, for the same are asked for again with every try and every answer."""
+    lines = source.split("\n")
+    region = lines[suspect.start - 1 : suspect.end]
+    context = "\n".join(region) if kind == "names" else ""
+    # The definition alone, if it can stand alone, is read much faster than its file.
+    before, inside = (["if 1:"] if region[0][:1].isspace() else []), suspect.start
+    if not _parses([*before, *region]):
+        before, region, inside = [], lines, 1
+    found: list[tuple[int, str]] = []
+    for number in _lines_worth_changing(suspect.start, suspect.end, source):
+        old, place = lines[number - 1], number - inside
+        indentation = old[: len(old) - len(old.lstrip())]
         for new in corrections(old, context):
-            if new not in found and (old, new) not in refused and _parses(lines, number, new):
-                found[new] = number
-    return found
+            if _parses([*before, *region[:place], indentation + new, *region[place + 1 :]]):
+                found.append((number, new))
+    return tuple(found)
 
 
-def _parses(lines: Sequence[str], number: int, new: str) -> bool:
-    old = lines[number - 1]
-    changed = [*lines[: number - 1], old[: len(old) - len(old.lstrip())] + new, *lines[number:]]
+def _parses(lines: Sequence[str]) -> bool:
     try:
-        ast.parse("\n".join(changed))
+        ast.parse("\n".join(lines))
     except (SyntaxError, ValueError):
         return False
     return True
