@@ -11,6 +11,8 @@ import pytest
 from fixtures.make_repo import make_repo
 from fixtures.model_server import Answer, ModelServer, ParsedRequest, RepairModel, load_repairs
 
+from musecode_jupyter.log import EventLog
+
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOK = ROOT / "notebooks" / "01_quickstart.ipynb"
 REPO = "units"
@@ -60,3 +62,7 @@ def test_the_quickstart_notebook_runs_as_it_is_stored(profile: str, tmp_path: Pa
         check=True,
     )
     assert "1 file changed, 1 insertion(+), 1 deletion(-)" in changed.stdout
+    # A line magic that ends in "?" is taken by IPython's help: then nothing was asked, and no cell failed.
+    (session,) = (tmp_path / "home" / "sessions").iterdir()
+    kinds = [event.kind for event in EventLog.read(session).events()]
+    assert kinds.count("user.message") == 1

@@ -276,7 +276,7 @@ def _goal_set(data: Data) -> str:
 
 def _goal_judged(data: Data) -> str:
     failed = [check["command"] for check in data["checks"] if not check["passed"]]
-    where = "on the merged tree" if data["where"] == "landing" else "in the worktree"
+    where = "on the merged tree" if data["where"] == "landing" else "before any work"
     if data["passed"]:
         return f"all {len(data['checks'])} checks passed {where}"
     return f"{len(failed)} of {len(data['checks'])} checks failed {where}: {_list(failed)}"

@@ -220,7 +220,7 @@ def goal_run() -> Script:
         "goal": goal,
         "tree": "7a",
         "commit": "9e2b",
-        "where": "worktree",
+        "where": "baseline",
         "passed": True,
         "checks": [check],
     }

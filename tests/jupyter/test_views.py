@@ -37,7 +37,7 @@ SPECIAL = {
     "effect": "write",
     "decision": "allow",
     "scope": "once",
-    "where": "worktree",
+    "where": "baseline",
     "shown": {"command": "make"},
     "arguments": {"path": "a.py"},
     "usage": {"input": 100, "cached": 40, "output": 7, "reasoning": 0},
