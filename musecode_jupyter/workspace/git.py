@@ -242,7 +242,9 @@ class Git:
             result = await self.run(*args, input=input, check=False, timeout=timeout, env=env, pass_fds=pass_fds)
             if result.code == 0:
                 return result
-            if not self.index_lock.exists() or time.monotonic() > deadline:
+            # The lock may be gone by now: then git's own words tell that it was the reason.
+            locked = self.index_lock.exists() or "index.lock" in result.err
+            if not locked or time.monotonic() > deadline:
                 raise self.failure(args, result)
             await asyncio.sleep(0.05)
 

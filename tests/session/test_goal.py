@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from fixtures.make_repo import make_repo
-from fixtures.model_scripts import Answer, Call, Fault, ParsedRequest, Steps
+from fixtures.model_scripts import Answer, Call, Fault, ParsedRequest, Steps, load_repairs
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import (
     CHECK,
@@ -181,18 +181,22 @@ class TestStalled:
         assert "3 turns without a tool call" in result.why
         assert len(server.requests) == 3
 
-    def test_guided_gives_up_after_eight_tries_with_the_files_as_they_were(
+    def test_guided_gives_up_after_its_tries_with_the_files_as_they_were(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        monkeypatch.setattr("musecode_jupyter.agents.guided.MAX_TRIES", 6)
         root = make_repo("units", tmp_path / "units")
+        right = {repair["new"].strip() for group in load_repairs("units") for repair in group}
 
         def wrong(request: ParsedRequest) -> Answer:
             assert request.json_schema is not None
-            line = request.json_schema["properties"]["old_line"]["enum"][0]
-            # As many different statements as there are questions, so that each is applied and tried.
-            new = f"raise RuntimeError({len(request.raw['messages'][1]['content'])})"
-            return Answer(f'{{"thought": "", "old_line": {json.dumps(line)}, "new_line": {json.dumps(new)}}}')
+            asked = request.json_schema["properties"]
+            if "old_line" in asked:
+                answer = {"old_line": asked["old_line"]["enum"][0], "new_line": "raise RuntimeError('wrong')"}
+            else:
+                answer = {"new_line": next(line for line in asked["new_line"]["enum"] if line not in right)}
+            return Answer(json.dumps(answer))
 
         options = {"model": "scripted", "api": "chat", "price": "0/0/0", "profile": "guided"}
         with ModelServer(wrong) as server, session_on(server.base_url, root, **options) as session:
@@ -201,7 +205,7 @@ class TestStalled:
             diff, events = handle.diff(), session.events()
         assert result.status == "stalled"
         assert NO_FIX in result.why
-        assert len(server.requests) == 8
+        assert len(server.requests) == 6
         assert diff == ""
         edits = [e.data["purpose"] for e in only(events, "tool.requested") if e.data["name"] == "edit"]
         assert edits.count("try") == edits.count("revert") > 0
