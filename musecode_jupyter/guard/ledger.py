@@ -119,7 +119,7 @@ def check_scopes(scopes: list[Scope], usd: float, tokens: int) -> None:
     for scope in scopes:
         if scope.limit_usd is not None and scope.used_usd + usd > scope.limit_usd:
             raise BudgetExceeded(
-                f"The next model call could cost {usd:.4f} USD; {scope.used_usd:.4f} of {scope.limit_usd:.2f} USD "
+                f"The next model call could cost {usd:.4f} USD; {scope.used_usd:.4f} of {scope.limit_usd:g} USD "
                 f"({scope.name}) are used or reserved. Raise the budget to go on.",
                 scope="usd",
             )

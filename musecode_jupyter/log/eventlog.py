@@ -33,7 +33,7 @@ from musecode_jupyter.log.journal import (
 from musecode_jupyter.log.kinds import LogRecovered, Payload, SecretRedacted, StateDigest
 from musecode_jupyter.log.lock import SessionLock
 from musecode_jupyter.log.record import checked, draft, hydrated, redacted
-from musecode_jupyter.log.redaction import Redactor
+from musecode_jupyter.log.redaction import Redactor, redact_file
 from musecode_jupyter.log.scan import Damage, Record, Scanner, segment_name
 from musecode_jupyter.runtime.errors import LogError, LogReadOnly
 
@@ -349,6 +349,10 @@ class EventLog:
         if not 0 < seq <= len(self._positions) or self._positions[seq - 1] == _MISSING:
             raise LogError(f"session {self.folder.name} has no event {seq}; the last one is {self.last_seq}")
         return hydrated(next(self._read(unpack(self._positions[seq - 1]), seq)), self._blobs)
+
+    def redact_file(self, path: Path) -> None:
+        """Cut secrets out of a text file in place, a piece at a time; a file without any is left as it is. Blocks."""
+        redact_file(self._redactor, path)
 
     def blob(self, digest: str) -> bytes:
         """The bytes of a blob, also of one that is not written yet.

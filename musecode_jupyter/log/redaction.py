@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -272,3 +273,26 @@ def _apply(pattern: _Pattern, text: str, hits: set[str]) -> str:
         return f"{match[0][:begin]}[redacted:{pattern.name}]{match[0][end:]}"
 
     return pattern.regex.sub(replace, text)
+
+
+def redact_file(redactor: Redactor, path: Path, piece: int = 1 << 16) -> None:
+    """Cut secrets out of the file at `path`, keeping its mode; bytes that are not UTF-8 survive.
+
+    Memory is bounded by `piece` bytes and the longest match. A missing file is none of ours.
+    """
+    if not path.is_file():
+        return
+    stream = redactor.stream()
+    clean = path.with_name(path.name + ".clean")
+    with (
+        path.open(encoding="utf-8", errors="surrogateescape", newline="") as source,
+        clean.open("w", encoding="utf-8", errors="surrogateescape", newline="") as target,
+    ):
+        while text := source.read(piece):
+            target.write(stream.feed(text))
+        target.write(stream.finish())
+    if stream.hits:
+        clean.chmod(path.stat().st_mode & 0o777)
+        clean.replace(path)
+    else:
+        clean.unlink()

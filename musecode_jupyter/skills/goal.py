@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import shlex
 import shutil
 from collections.abc import Awaitable, Callable
@@ -39,7 +40,7 @@ from musecode_jupyter.workspace.landing import (
     undo_land,
     update_checkout,
 )
-from musecode_jupyter.workspace.state import MergeRecord, WorkspaceState
+from musecode_jupyter.workspace.state import MergeRecord, WorkspaceState, WorktreeRecord
 from musecode_jupyter.workspace.worktrees import (
     checkout_detached,
     commit_all,
@@ -47,6 +48,7 @@ from musecode_jupyter.workspace.worktrees import (
     discard_detached,
     remove_branch,
     remove_worktree,
+    some_names,
 )
 
 logger = logging.getLogger(__name__)
@@ -55,6 +57,13 @@ HARNESS = "harness"
 MAX_SILENT_TURNS = 3
 MAX_MOVES = 3
 NOT_FOUND_EXITS = frozenset({126, 127})
+# The shell's cd, `python -m`, and pytest with a wrong path.
+CANNOT_RUN = re.compile(
+    r"^(?:\S*sh: line \d+: cd: .*"
+    r"|\S*python[\d.]*: No module named \S+"
+    r"|ERROR: file or directory not found: .*)$",
+    re.MULTILINE,
+)
 REPORT_CHARS = 6_000
 
 
@@ -166,7 +175,7 @@ class GoalRunner:
         record = self.record
         worktree = await self._worktree(record)
         results = await self._verify(self._place(worktree), "baseline")
-        missing = next((r for r in results if r.exit in NOT_FOUND_EXITS), None)
+        missing = next((r for r in results if cannot_run(r)), None)
         head = await self._t.git.tree_of(record.base)
         if missing is not None:
             await self._stop("blocked", f"The verify command cannot run: {_last_line(missing.output)}")
@@ -177,8 +186,14 @@ class GoalRunner:
             await self._stop(
                 "blocked",
                 f"The verify command is already green at {record.base[:10]}: nothing to do. "
-                "Give a --verify that fails as long as the goal is not met.",
+                f"{await self._uncommitted()}Give a --verify that fails as long as the goal is not met.",
             )
+
+    async def _uncommitted(self) -> str:
+        changed = await self._t.git.status()
+        if not changed:
+            return ""
+        return f"Work starts from the last commit, without what is not committed ({some_names(changed)}). "
 
     async def _work(self) -> None:
         record = self.record
@@ -204,6 +219,7 @@ class GoalRunner:
         tree = self._workspace.worktrees[worktree]
         inside = await Git.at_worktree(Path(tree.path))
         title = record.text.strip().splitlines()[0][:72]
+        await self._back_on_branch(inside, tree)
         commit = await commit_all(inside, f"{title}\n\nMusecode-Session: {self._t.session}\nMusecode-Goal: {self.goal}")
         if await self._t.git.tree_of(commit) == await self._t.git.tree_of(record.base):
             await self._nothing_changed(record, commit)
@@ -238,6 +254,18 @@ class GoalRunner:
             await self._stop("blocked", f"{why} It is kept on branch {tree.branch}: merge it by hand.")
             return
         await self._judge_commit(record, check.commit, check.tree)
+
+    async def _back_on_branch(self, inside: Git, tree: WorktreeRecord) -> None:
+        """Point the worktree's HEAD at our branch again, files untouched, if a command of the model moved it.
+
+        Without this, work would be committed on whatever branch the model checked out, the user's included.
+        """
+        ref = f"refs/heads/{tree.branch}"
+        if (await inside.run("symbolic-ref", "-q", "HEAD", check=False)).line() == ref:
+            return
+        if await inside.ref(ref) is None:
+            await inside.run("update-ref", ref, tree.base)
+        await inside.run("symbolic-ref", "HEAD", ref)
 
     async def _nothing_changed(self, record: GoalRecord, commit: str) -> None:
         results = await self._verify(await self._clean_place(commit), "judge")
@@ -404,7 +432,7 @@ class GoalRunner:
         async def list_files() -> list[str]:
             return await (await Git.at_worktree(root)).list_files()
 
-        return Place(root, worktree, list_files)
+        return Place(root, worktree, list_files, self._t.git.root)
 
     async def _clean_place(self, commit: str) -> Place:
         # What is judged holds nothing but the tree itself: no ignored or left-over file can make a check pass.
@@ -414,7 +442,7 @@ class GoalRunner:
         async def list_files() -> list[str]:
             return await (await Git.at_worktree(path)).list_files()
 
-        return Place(path, None, list_files)
+        return Place(path, None, list_files, self._t.git.root)
 
     async def _verify(self, place: Place, purpose: str) -> list[CallResult]:
         record = self.record
@@ -478,6 +506,13 @@ class GoalRunner:
     async def _emit_raw(self, kind: str, data: dict[str, object]) -> int:
         event = await self._t.log.append(kind, data, agent=HARNESS, cause=(self.goal,))
         return event.seq
+
+
+def cannot_run(result: CallResult) -> bool:
+    """Whether a check failed because it cannot run at all: no such program, folder or module, or no tests."""
+    if result.exit in NOT_FOUND_EXITS:
+        return True
+    return not result.ok and CANNOT_RUN.search(result.output) is not None
 
 
 def check_limits(record: GoalRecord, now: datetime) -> None:

@@ -11,6 +11,7 @@ from pydantic import AliasChoices, Field
 from musecode_jupyter.runtime.errors import ToolProblem
 from musecode_jupyter.runtime.process import ProcessSpec
 from musecode_jupyter.tools.edits import apply_edit
+from musecode_jupyter.tools.environment import relocated
 from musecode_jupyter.tools.files import digest_bytes, read_bytes, read_file
 from musecode_jupyter.tools.registry import Arguments, Outcome, Tool, ToolContext, Write
 from musecode_jupyter.tools.search import search
@@ -112,17 +113,21 @@ def _plan_edit_now(context: ToolContext, arguments: EditArguments) -> Write:
 
 
 async def _run(context: ToolContext, arguments: RunArguments) -> Outcome:
-    shell = shutil.which("bash", path=context.child_env.get("PATH")) or "/bin/sh"
+    place, env = context.place, context.child_env
+    if place.checkout is not None:
+        env = relocated(env, place.checkout, place.root)
+    shell = shutil.which("bash", path=env.get("PATH")) or "/bin/sh"
     output = context.outputs / f"{context.call}.txt"
     result = await context.effects.run(
         ProcessSpec(
             argv=(shell, "-c", arguments.command),
             cwd=context.place.root,
-            env=context.child_env,
+            env=env,
             output=output,
             timeout=arguments.timeout,
         )
     )
+    await asyncio.to_thread(context.log.redact_file, output)
     ending = {
         "exited": f"exit {result.exit}",
         "timeout": f"ended after the limit of {arguments.timeout:g} s",

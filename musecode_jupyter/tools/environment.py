@@ -57,6 +57,18 @@ FIXED = {
 }
 
 
+def relocated(env: Mapping[str, str], checkout: Path, root: Path) -> dict[str, str]:
+    """`env` with a PYTHONPATH that leads into `root` wherever it led into the user's `checkout`.
+
+    Otherwise a check would import, and so judge, the user's files in place of the tree that is to land.
+    """
+    moved = []
+    for entry in filter(None, env.get("PYTHONPATH", "").split(os.pathsep)):
+        path = Path(os.path.abspath(entry))
+        moved.append(str(root / path.relative_to(checkout)) if path.is_relative_to(checkout) else entry)
+    return {**env, "PYTHONPATH": os.pathsep.join(moved)} if moved else dict(env)
+
+
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What of `environ` a child may see, with neutral settings added. Keys and tokens never pass."""
     env = {

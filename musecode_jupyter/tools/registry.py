@@ -26,11 +26,15 @@ class Arguments(BaseModel):
 
 @dataclass(frozen=True)
 class Place:
-    """Where an agent acts: a worktree (`seq` of its worktree.creating event, none for the user's own checkout)."""
+    """Where an agent acts: a worktree (`seq` of its worktree.creating event, none for the user's own checkout).
+
+    `checkout` is the user's own checkout of the same repository, if `root` is another one.
+    """
 
     root: Path
     worktree: int | None
     list_files: Callable[[], Awaitable[list[str]]]
+    checkout: Path | None = None
 
 
 @dataclass(frozen=True)
