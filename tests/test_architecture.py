@@ -31,6 +31,17 @@ CORE = FLOORS[: FLOORS.index("jupyter")]
 
 # make_client builds one, so that it counts as one.
 CLIENTS = ("responses", "chat", "local", "endpoint.make_client")
+WORLD = {"time", "random", "uuid", "socket", "urllib", "requests"}
+DIRECT = {
+    "asyncio.sleep",
+    "asyncio.to_thread",
+    "asyncio.create_subprocess_exec",
+    "asyncio.create_subprocess_shell",
+    "datetime.now",
+    "datetime.utcnow",
+}
+# The self-check looks at the machine as it is, outside any session.
+LIVE = {"musecode_jupyter.session.doctor"}
 FACE_LIBRARIES = {"IPython", "ipywidgets", "anywidget", "ipykernel"}
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc"}
 HEAVY = ("httpx", "git", "torch", "triton", "anywidget", "ipywidgets", "xllamacpp")
@@ -150,6 +161,20 @@ def test_only_workspace_git_runs_git(module: str) -> None:
                     assert not text.startswith("git "), f"{module}:{node.lineno} runs git: go through workspace/git.py"
                 case _:
                     pass
+
+
+def test_the_world_is_asked_through_the_effects(module: str) -> None:
+    """What is not a function of the log goes through runtime/effects.py, so that it can be recorded."""
+    if floor_of(module) not in CORE[CORE.index("guard") :] or module in LIVE:
+        return
+    for line, name in imports_of(module):
+        assert name.split(".")[0] not in WORLD, f"{module}:{line} imports {name}: ask the effects"
+    for node in ast.walk(TREES[module]):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in DIRECT, f"{module}:{node.lineno} calls {called}: ask the effects"
+        elif isinstance(node, ast.Attribute):
+            assert ast.unparse(node) != "os.environ", f"{module}:{node.lineno} reads os.environ: ask the effects"
 
 
 def test_a_module_says_its_job_and_stays_small(module: str) -> None:

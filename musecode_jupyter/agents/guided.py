@@ -6,7 +6,6 @@ Which step comes next is read off the log alone, so that a restart goes on where
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -58,7 +57,7 @@ async def _locate(context: ToolContext, arguments: LocateArguments) -> Outcome:
         if e.kind in CLOSING and e.data["call"] == arguments.check
     )
     files = [name for name in await context.place.list_files() if name.endswith(".py")][:MAX_FILES]
-    return await asyncio.to_thread(_locate_now, context, output, files)
+    return await context.effects.disk(_locate_now, context, output, files)
 
 
 def _locate_now(context: ToolContext, output: str, files: Sequence[str]) -> Outcome:

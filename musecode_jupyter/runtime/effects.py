@@ -1,4 +1,4 @@
-"""The effects protocol: the only way from the agents to the clock, ids, randomness, processes and the network.
+"""The effects protocol: the only way from the agents to clock, randomness, files, git, processes and the network.
 
 Everything above this floor is a function of the log and of what these methods answer. `LiveEffects` asks the real
 world; `musecode_jupyter.session.recorded.RecordedEffects` answers from a journal.
@@ -12,14 +12,18 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
+from musecode_jupyter.runtime.command import Command, CommandAnswer, run_command
 from musecode_jupyter.runtime.process import ProcessResult, ProcessSpec, Started, run_process
 
 if TYPE_CHECKING:
     import httpx
 
     from musecode_jupyter.runtime.guardian import Guardian
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Effects(Protocol):
@@ -47,6 +51,14 @@ class Effects(Protocol):
 
     async def run(self, spec: ProcessSpec, on_started: Callable[[Started], None] | None = None) -> ProcessResult:
         """Run a command to its end in a process session of its own; never raises for a failing command."""
+        ...
+
+    async def ask(self, command: Command) -> CommandAnswer:
+        """Run a short program, such as git, and answer with all that it wrote; raises as `run_command` does."""
+        ...
+
+    async def disk(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do `work`, which reads or writes files, off the loop; what it returns or raises is the answer."""
         ...
 
     def http(self) -> httpx.AsyncClient:
@@ -86,6 +98,12 @@ class LiveEffects:
 
             self._guardian = Guardian.start()
         return await run_process(spec, guardian=self._guardian, on_started=on_started)
+
+    async def ask(self, command: Command) -> CommandAnswer:
+        return await run_command(command)
+
+    async def disk(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(work, *args, **kwargs)
 
     def http(self) -> httpx.AsyncClient:
         if self._http is None:

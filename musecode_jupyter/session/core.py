@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import shutil
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -254,6 +253,11 @@ class SessionCore:
         """Whether a goal is running."""
         return any(not task.done() for task in self._tasks.values())
 
+    @property
+    def effects(self) -> Effects:
+        """What this session reaches the outside world through."""
+        return self._effects
+
     def now(self) -> datetime:
         """Wall-clock time in UTC."""
         return self._effects.now()
@@ -292,7 +296,7 @@ class SessionCore:
                 "A goal needs a check that decides it: add --verify 'COMMAND', for example 'python -m pytest -q'."
             )
         spec.check_limits()
-        git = await Git.discover(self.workspace)
+        git = await Git.discover(self.workspace, self._effects)
         head = await git.head()
         path = child_environment(self._effects.environ())["PATH"]
         for command in spec.verify:
@@ -334,7 +338,7 @@ class SessionCore:
             self._no_running_goal()
             if record.status == "met":
                 raise UsageProblem(f"Goal {goal} is met.")
-            git = await Git.discover(self.workspace)
+            git = await Git.discover(self.workspace, self._effects)
             await self.log.append(
                 "goal.resumed", {"goal": goal, "why": "asked by the user"}, agent="user", cause=(goal,)
             )
@@ -376,7 +380,7 @@ class SessionCore:
         """What the goal (the newest by default) changed: the landed diff, or the worktree's so far."""
         number = self._goal_or_newest(goal)
         record = self._record(number)
-        git = await Git.discover(self.workspace)
+        git = await Git.discover(self.workspace, self._effects)
         workspace = self.workspace_state
         landed = [m for m in workspace.merges.values() if m.goal == number and m.state == "landed"]
         if landed and landed[-1].old and landed[-1].new:
@@ -384,7 +388,8 @@ class SessionCore:
         seq = workspace.of_goal(number)
         if seq is None:
             return ""
-        return await (await Git.at_worktree(Path(workspace.worktrees[seq].path))).diff_worktree(record.base)
+        inside = await Git.at_worktree(Path(workspace.worktrees[seq].path), self._effects)
+        return await inside.diff_worktree(record.base)
 
     async def close(self, reason: str) -> None:
         """End the session in order: running goals are paused, the log is sealed. Idempotent."""
@@ -413,7 +418,7 @@ class SessionCore:
             if self._record(goal).status != "met":
                 continue
             try:
-                await self._runner(goal, await Git.discover(self.workspace)).clean_up()
+                await self._runner(goal, await Git.discover(self.workspace, self._effects)).clean_up()
             except GitError as problem:
                 logger.warning("worktrees of goal %s are kept: %s", goal, problem)
 
@@ -478,12 +483,10 @@ class SessionCore:
         root = self.workspace
 
         async def list_files() -> list[str]:
-            if shutil.which("git"):
-                try:
-                    return await (await Git.discover(root)).list_files(root)
-                except MuseError:
-                    pass
-            return [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_file()]
+            try:
+                return await (await Git.discover(root, self._effects)).list_files(root)
+            except GitError:
+                return await self._effects.disk(_files_below, root)
 
         return Place(root, None, list_files)
 
@@ -517,6 +520,10 @@ class SessionCore:
             raise UsageProblem(
                 f"Goal {running[0]} is running. Wait for it, or end it with `%goal stop`; one goal runs at a time."
             )
+
+
+def _files_below(root: Path) -> list[str]:
+    return [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_file()]
 
 
 def _log_failure(task: asyncio.Task[GoalRecord]) -> None:

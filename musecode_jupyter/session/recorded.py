@@ -6,17 +6,22 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from musecode_jupyter.agents.context import parse_items
 from musecode_jupyter.guard.gate import recorded_client
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.models.types import Final, ModelClient, Usage
+from musecode_jupyter.runtime.command import Command, CommandAnswer
+from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import ModelError, MuseError
 from musecode_jupyter.runtime.process import ProcessResult, ProcessSpec, Started
 
 if TYPE_CHECKING:
     import httpx
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _ENDING = re.compile(r"\[([^\[\]\n]*)\]\Z")
 
@@ -26,14 +31,15 @@ class ReplayMismatch(MuseError):
 
 
 class RecordedEffects:
-    """Answers clock and processes from the events of one session, in their order; has no network.
+    """Answers clock and processes of tools from the events of one session, in their order; has no network.
 
-    `environ` is the environment in which the session is run again: it decides paths, and no answer.
-    Every command is compared with the one that was recorded, and raises ReplayMismatch if it differs.
+    Git commands and file work are done again by `world` in a checkout of the commit that the session started from:
+    given the same edits they answer the same. Every process of a tool is compared with the one that was recorded,
+    and raises ReplayMismatch if it differs.
     """
 
-    def __init__(self, events: Iterable[Event], environ: Mapping[str, str]) -> None:
-        self._environ = dict(environ)
+    def __init__(self, events: Iterable[Event], world: Effects) -> None:
+        self._world = world
         self._now = datetime.fromtimestamp(0).astimezone()
         self._ticks = 0
         self._runs: deque[tuple[Event, Event]] = deque()
@@ -63,10 +69,10 @@ class RecordedEffects:
         return "00" * nbytes
 
     def environ(self) -> Mapping[str, str]:
-        return self._environ
+        return self._world.environ()
 
     async def sleep(self, seconds: float) -> None:
-        """Recorded time does not pass by waiting."""
+        self._ticks += round(seconds * 1000)
 
     async def run(self, spec: ProcessSpec, on_started: Callable[[Started], None] | None = None) -> ProcessResult:
         command = spec.argv[-1]
@@ -88,11 +94,17 @@ class RecordedEffects:
             output_bytes=0,
         )
 
+    async def ask(self, command: Command) -> CommandAnswer:
+        return await self._world.ask(command)
+
+    async def disk(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._world.disk(work, *args, **kwargs)
+
     def http(self) -> httpx.AsyncClient:
         raise ReplayMismatch("A replay has no network: model answers come from the journal.")
 
     async def aclose(self) -> None:
-        """Nothing was opened."""
+        await self._world.aclose()
 
 
 def answers(events: Iterable[Event]) -> ModelClient:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,10 +67,10 @@ async def _settle_write(core: SessionCore, seq: int, call: OpenCall) -> None:
     assert call.path is not None
     assert call.after is not None
     try:
-        _, data = await asyncio.to_thread(read_bytes, root, call.path, MAX_EDITABLE_BYTES)
+        _, data = await core.effects.disk(read_bytes, root, call.path, MAX_EDITABLE_BYTES)
         current = None if data is None else digest_bytes(data)
         if current == call.before:
-            await asyncio.to_thread(write_atomic, root, call.path, core.log.blob(call.after), call.before)
+            await core.effects.disk(write_atomic, root, call.path, core.log.blob(call.after), call.before)
             finding = "had not been made before the restart; made now"
         elif current == call.after:
             finding = "had been made before the restart"
@@ -103,7 +102,7 @@ async def _settle_read(core: SessionCore, seq: int, call: OpenCall) -> None:
     root = Path(str(started.data["cwd"]))
 
     async def list_files() -> list[str]:
-        return await (await Git.discover(root)).list_files(root)
+        return await (await Git.discover(root, core.effects)).list_files(root)
 
     place = Place(root, _worktree_of(core, str(root)), list_files)
     await core.executor.finish_read(seq, call, place)

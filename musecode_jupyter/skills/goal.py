@@ -217,7 +217,7 @@ class GoalRunner:
         record = self.record
         worktree = await self._worktree(record)
         tree = self._workspace.worktrees[worktree]
-        inside = await Git.at_worktree(Path(tree.path))
+        inside = await Git.at_worktree(Path(tree.path), self._t.effects)
         title = record.text.strip().splitlines()[0][:72]
         await self._back_on_branch(inside, tree)
         commit = await commit_all(inside, f"{title}\n\nMusecode-Session: {self._t.session}\nMusecode-Goal: {self.goal}")
@@ -430,7 +430,7 @@ class GoalRunner:
         root = Path(self._workspace.worktrees[worktree].path)
 
         async def list_files() -> list[str]:
-            return await (await Git.at_worktree(root)).list_files()
+            return await (await Git.at_worktree(root, self._t.effects)).list_files()
 
         return Place(root, worktree, list_files, self._t.git.root)
 
@@ -440,7 +440,7 @@ class GoalRunner:
         await checkout_detached(self._t.git, path, commit)
 
         async def list_files() -> list[str]:
-            return await (await Git.at_worktree(path)).list_files()
+            return await (await Git.at_worktree(path, self._t.effects)).list_files()
 
         return Place(path, None, list_files, self._t.git.root)
 

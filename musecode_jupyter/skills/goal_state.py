@@ -1,7 +1,8 @@
-"""The fold of goals: clauses, phase, what was used, how it stands; and the handle's view of it."""
+"""The fold of goals: clauses, limits, phase, what was used, for how long it ran, how it stands."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -15,9 +16,11 @@ FINAL = frozenset({"met", "budget", "stalled", "blocked", "stopped", "error"})
 class GoalRecord(BaseModel):
     """One goal. `status` is running, paused or one of the stop states; `phase` says where a running one is.
 
-    `started` and `ended` are times of events, for display and wall-time limits. `used_*` count what its agent used
-    while it was the agent's goal; `reserved` has the tokens at most of each open request; `silent` counts turns
-    without a tool call.
+    `ran` has the seconds of all running intervals that have ended, `since` the time at which the present one began
+    (empty: it does not run); both from the times of events. `used_*` count what its agent used while it was the
+    agent's goal; `reserved` has the tokens at most of each open request; `silent` counts turns without a tool call.
+    `exceeded` names the limit that stopped it, and `needed` the least value of it that would have let the step pass.
+    A goal that was `cleared` is kept here for what it used, and never goes on.
     """
 
     text: str
@@ -33,8 +36,8 @@ class GoalRecord(BaseModel):
     status: str = "running"
     why: str = ""
     phase: Phase = "preparing"
-    started: str = ""
-    ended: str = ""
+    ran: float = 0.0
+    since: str = ""
     used_usd: float = 0.0
     used_tokens: int = 0
     model_calls: int = 0
@@ -46,18 +49,45 @@ class GoalRecord(BaseModel):
     commit: str | None = None
     tree: str | None = None
     claimed: str = ""
+    exceeded: str = ""
+    needed: float | None = None
+    cleared: bool = False
 
     @property
     def final(self) -> bool:
         """Whether nothing more happens unless the user resumes it."""
         return self.status in FINAL
 
+    def seconds(self, now: datetime) -> float:
+        """Seconds in which the goal ran, up to `now`: pauses, stops and times without a process do not count."""
+        return self.ran + (_between(self.since, now) if self.since else 0.0)
+
+    def rest(self, ts: str) -> None:
+        """End the running interval at the time `ts`, if one is open."""
+        if self.since:
+            self.ran += _between(self.since, datetime.fromisoformat(ts))
+            self.since = ""
+
 
 class GoalsState(BaseModel):
-    """`goals` by seq of goal.set; `active` is the one that was set or resumed last."""
+    """`goals` by seq of goal.set; `active` is the one that was set or resumed last, none after it was cleared.
+
+    `gen` and `last` are the generation and the time of the newest event.
+    """
 
     goals: dict[int, GoalRecord] = Field(default_factory=dict)
     active: int | None = None
+    gen: int = 0
+    last: str = ""
+
+    def to_resume(self) -> int | None:
+        """The goal with which a resumed session goes on: the active one, or the newest before it that is not met."""
+        if self.active is None:
+            return None
+        if self.goals[self.active].status != "met":
+            return self.active
+        left = (seq for seq, goal in self.goals.items() if goal.status != "met" and not goal.cleared)
+        return max(left, default=None)
 
 
 class GoalsReducer:
@@ -69,16 +99,32 @@ class GoalsReducer:
         return GoalsState()
 
     def apply(self, state: GoalsState, event: Event) -> None:
+        if event.gen != state.gen:
+            # Another process goes on: what still ran when the one before it ended, ran until its last event.
+            for goal in state.goals.values():
+                goal.rest(state.last)
+            state.gen = event.gen
+        self._fold(state, event)
+        state.last = event.ts
+
+    def _fold(self, state: GoalsState, event: Event) -> None:
         if event.kind == "goal.set":
             self._set(state, event)
         elif event.kind.startswith("goal."):
+            number = event.data["goal"]
             if event.kind == "goal.resumed":
-                state.active = event.data["goal"]
-            self._goal(state.goals[event.data["goal"]], event)
+                state.active = number
+            elif event.kind == "goal.cleared" and state.active == number:
+                state.active = None
+            self._goal(state.goals[number], event)
         elif event.kind == "merge.bounced":
             self._bounced(state)
-        elif state.active is not None and state.goals[state.active].agent == event.agent:
-            self._count(state.goals[state.active], event)
+        elif state.active is not None:
+            goal = state.goals[state.active]
+            if event.kind == "budget.exceeded":
+                goal.exceeded, goal.needed = event.data["scope"], event.data.get("needed")
+            elif goal.agent == event.agent:
+                self._count(goal, event)
 
     def _set(self, state: GoalsState, event: Event) -> None:
         data = event.data
@@ -93,30 +139,57 @@ class GoalsReducer:
             limit_calls=data["calls"],
             limit_hours=data["hours"],
             limit_steps=data["steps"],
-            started=event.ts,
+            since=event.ts,
         )
         state.active = event.seq
 
     def _goal(self, goal: GoalRecord, event: Event) -> None:
         data = event.data
         if event.kind == "goal.paused":
-            goal.status, goal.why, goal.ended = "paused", data["why"], event.ts
+            goal.status, goal.why = "paused", data["why"]
+            goal.rest(event.ts)
         elif event.kind == "goal.resumed":
-            goal.status, goal.why, goal.silent, goal.ended = "running", data["why"], 0, ""
+            goal.status, goal.why, goal.silent, goal.since = "running", data["why"], 0, event.ts
+            goal.exceeded, goal.needed = "", None
+            goal.branch = data.get("branch") or goal.branch
+        elif event.kind == "goal.edited":
+            self._edited(goal, event)
+        elif event.kind == "goal.cleared":
+            goal.cleared = True
         elif event.kind == "goal.claimed":
             goal.phase, goal.claimed = "judging", data["text"]
             goal.silent = 0 if goal.tool_calls > goal.calls_at_turn else goal.silent + 1
             goal.calls_at_turn = goal.tool_calls
         elif event.kind == "goal.judged":
-            goal.phase = "landing" if data["passed"] else "working"
-            if data["where"] == "landing":
-                goal.judged += 1
-                goal.commit, goal.tree = data["commit"], data["tree"]
+            self._judged(goal, event)
         elif event.kind == "goal.met":
-            goal.status, goal.phase, goal.why, goal.ended = "met", "done", "", event.ts
+            goal.status, goal.phase, goal.why = "met", "done", ""
             goal.commit, goal.tree = data["commit"], data["tree"]
+            goal.rest(event.ts)
         elif event.kind == "goal.stopped":
-            goal.status, goal.why, goal.ended = data["state"], data["why"], event.ts
+            goal.status, goal.why = data["state"], data["why"]
+            goal.rest(event.ts)
+
+    def _edited(self, goal: GoalRecord, event: Event) -> None:
+        new = event.data["new"]
+        goal.limit_usd, goal.limit_tokens, goal.limit_calls = new["usd"], new["tokens"], new["calls"]
+        goal.limit_hours, goal.limit_steps = new["hours"], new["steps"]
+        goal.exceeded, goal.needed = "", None
+        if event.data["text"] is not None:
+            goal.text, goal.silent = event.data["text"], 0
+            if goal.phase in {"judging", "landing"}:
+                # What was claimed was claimed of another text: the agent has the word again.
+                goal.phase = "working"
+
+    def _judged(self, goal: GoalRecord, event: Event) -> None:
+        data = event.data
+        if data["where"] == "baseline":
+            goal.phase = "preparing" if data["passed"] else "working"
+            return
+        goal.judged += 1
+        goal.commit, goal.tree = data["commit"], data["tree"]
+        if goal.phase == "judging":
+            goal.phase = "landing" if data["passed"] else "working"
 
     def _bounced(self, state: GoalsState) -> None:
         goal = None if state.active is None else state.goals[state.active]
@@ -137,3 +210,8 @@ class GoalsReducer:
                 goal.used_tokens += at_most if usage is None else usage["input"] + usage["output"]
         elif event.kind == "tool.requested":
             goal.tool_calls += 1
+
+
+def _between(start: str, end: datetime) -> float:
+    # A clock that was set back takes nothing away.
+    return max(0.0, (end - datetime.fromisoformat(start)).total_seconds())

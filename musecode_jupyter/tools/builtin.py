@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from typing import Any
 
@@ -73,7 +72,7 @@ class RunArguments(Arguments):
 
 
 async def _read(context: ToolContext, arguments: ReadArguments) -> Outcome:
-    read = await asyncio.to_thread(
+    read = await context.effects.disk(
         read_file, context.place.root, arguments.path, arguments.start_line, arguments.end_line
     )
     observed = ((read.path, read.digest, read.size),) if read.digest else ()
@@ -82,14 +81,14 @@ async def _read(context: ToolContext, arguments: ReadArguments) -> Outcome:
 
 async def _search(context: ToolContext, arguments: SearchArguments) -> Outcome:
     files = await context.place.list_files()
-    found = await asyncio.to_thread(
+    found = await context.effects.disk(
         search, context.place.root, arguments.pattern, arguments.path, arguments.glob, files=files
     )
     return Outcome(found.text)
 
 
 async def _plan_edit(context: ToolContext, arguments: EditArguments) -> Write:
-    return await asyncio.to_thread(_plan_edit_now, context, arguments)
+    return await context.effects.disk(_plan_edit_now, context, arguments)
 
 
 def _plan_edit_now(context: ToolContext, arguments: EditArguments) -> Write:
@@ -127,7 +126,7 @@ async def _run(context: ToolContext, arguments: RunArguments) -> Outcome:
             timeout=arguments.timeout,
         )
     )
-    await asyncio.to_thread(context.log.redact_file, output)
+    await context.effects.disk(context.log.redact_file, output)
     ending = {
         "exited": f"exit {result.exit}",
         "timeout": f"ended after the limit of {arguments.timeout:g} s",

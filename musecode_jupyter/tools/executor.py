@@ -292,7 +292,7 @@ class Executor:
     async def _make(
         self, write: Write, after: str, context: ToolContext, turn: int, blobs: Mapping[str, bytes]
     ) -> CallResult:
-        await asyncio.to_thread(write_atomic, context.place.root, write.path, write.data, write.before)
+        await context.effects.disk(write_atomic, context.place.root, write.path, write.data, write.before)
         self._log.post(
             "file.changed",
             {

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
-import signal
+import shutil
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from musecode_jupyter.runtime.command import Command
+from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import GitError
+from musecode_jupyter.runtime.process import to_the_end
 
 MINIMUM_VERSION = (2, 38)
 """The first git with `merge-tree --write-tree`; `worktree list -z` needs 2.36."""
@@ -65,8 +66,6 @@ _SETTINGS = (
 )
 
 _DIFF_BLOB_LIMIT = "16m"  # larger files show as binary in a diff, so that a diff stays bounded in memory
-_TERM_GRACE = 2.0  # seconds in which git removes its lock files after SIGTERM
-_KILL_GRACE = 5.0
 
 
 @dataclass(frozen=True)
@@ -130,14 +129,17 @@ class Git:
         Its own git directory (`.git`, or `.git/worktrees/<id>` of a linked worktree).
     common_dir
         The git directory that all worktrees of the repository share.
+    effects
+        What runs git and touches files.
     """
 
     root: Path
     git_dir: Path
     common_dir: Path
+    effects: Effects = field(repr=False, compare=False)
 
     @classmethod
-    async def discover(cls, path: Path) -> Git:
+    async def discover(cls, path: Path, effects: Effects) -> Git:
         """The innermost repository that holds `path` (a folder or a file).
 
         Raises
@@ -145,11 +147,12 @@ class Git:
         GitError
             Git is missing or too old, `path` does not exist, is in no repository, or in a bare one.
         """
-        start = path if path.is_dir() else path.parent
-        if not start.is_dir():
+        start = path if await effects.disk(path.is_dir) else path.parent
+        if not await effects.disk(start.is_dir):
             raise GitError(f"{path} does not exist; choose a folder inside a git repository.")
-        await _check_version(start)
-        kind = await _ask(start, "rev-parse", "--is-bare-repository", "--is-inside-work-tree")
+        await _check_version(start, effects)
+        args = ("rev-parse", "--is-bare-repository", "--is-inside-work-tree")
+        kind = await _execute(effects, args, cwd=start, env={})
         if kind.code != 0:
             raise GitError(_no_repository(start, kind.err), args_run=("rev-parse",), code=kind.code, stderr=kind.err)
         bare, inside = kind.out.split()
@@ -158,17 +161,18 @@ class Git:
         if inside != b"true":
             raise GitError(f"{start} is inside a .git folder; choose the folder of the checkout.")
         top, git_dir, common = await asyncio.gather(
-            _ask(start, "rev-parse", "--show-toplevel"),
-            _ask(start, "rev-parse", "--absolute-git-dir"),
-            _ask(start, "rev-parse", "--git-common-dir"),
+            _execute(effects, ("rev-parse", "--show-toplevel"), cwd=start, env={}),
+            _execute(effects, ("rev-parse", "--absolute-git-dir"), cwd=start, env={}),
+            _execute(effects, ("rev-parse", "--git-common-dir"), cwd=start, env={}),
         )
         for answer in (top, git_dir, common):
             if answer.code != 0:
                 raise GitError(_no_repository(start, answer.err), code=answer.code, stderr=answer.err)
-        return cls(Path(top.line()), Path(git_dir.line()), (start / common.line()).resolve())
+        common_dir = await effects.disk((start / common.line()).resolve)
+        return cls(Path(top.line()), Path(git_dir.line()), common_dir, effects)
 
     @classmethod
-    async def at_worktree(cls, path: Path) -> Git:
+    async def at_worktree(cls, path: Path, effects: Effects) -> Git:
         """The checkout whose top level is exactly `path`.
 
         Raises
@@ -177,15 +181,15 @@ class Git:
             `path` has lost its `.git` (git would answer for an outer repository), or was copied or moved.
         """
         fix = f"run `git worktree repair {path}` in the main checkout, or remove the folder"
-        if not os.path.lexists(path / ".git"):
+        if not await effects.disk(os.path.lexists, path / ".git"):
             raise GitError(f"{path} has no .git entry, so it is not a checkout any more; {fix}.")
-        git = await cls.discover(path)
-        if git.root != path.resolve():
+        git = await cls.discover(path, effects)
+        if git.root != await effects.disk(path.resolve):
             raise GitError(f"git takes {path} for a part of {git.root}: its .git entry is broken; {fix}.")
         if git.git_dir != git.common_dir:
-            backlink = os.fsdecode((git.git_dir / "gitdir").read_bytes().rstrip(b"\n"))
+            backlink = os.fsdecode((await effects.disk((git.git_dir / "gitdir").read_bytes)).rstrip(b"\n"))
             # Newer versions of git may write it relative to the administrative folder.
-            if (git.git_dir / backlink).parent.resolve() != git.root:
+            if await effects.disk((git.git_dir / backlink).parent.resolve) != git.root:
                 raise GitError(f"{path} is a copy or was moved: its repository knows it as {backlink}; {fix}.")
         return git
 
@@ -222,9 +226,11 @@ class Git:
             Git cannot be started, took too long, or (with `check`) failed.
         """
         pinned = {"GIT_DIR": str(self.git_dir), "GIT_WORK_TREE": str(self.root), **(env or {})}
-        result = await _execute(args, cwd=cwd or self.root, env=pinned, input=input, timeout=timeout, pass_fds=pass_fds)
+        result = await _execute(
+            self.effects, args, cwd=cwd or self.root, env=pinned, input=input, timeout=timeout, pass_fds=pass_fds
+        )
         if check and result.code != 0:
-            raise self.failure(args, result)
+            raise await self.failure(args, result)
         return result
 
     async def run_index(
@@ -237,27 +243,31 @@ class Git:
         patience: float = 3.0,
     ) -> GitResult:
         """Like `run`, for a command that takes the index lock first; waits `patience` seconds for it."""
-        deadline = time.monotonic() + patience
+        deadline = self.effects.monotonic() + patience
         while True:
             result = await self.run(*args, input=input, check=False, timeout=timeout, env=env, pass_fds=pass_fds)
             if result.code == 0:
                 return result
             # The lock may be gone by now: then git's own words tell that it was the reason.
-            locked = self.index_lock.exists() or "index.lock" in result.err
-            if not locked or time.monotonic() > deadline:
-                raise self.failure(args, result)
-            await asyncio.sleep(0.05)
+            locked = await self.effects.disk(self.index_lock.exists) or "index.lock" in result.err
+            if not locked or self.effects.monotonic() > deadline:
+                raise await self.failure(args, result)
+            await self.effects.sleep(0.05)
 
     @property
     def index_lock(self) -> Path:
         """The file that git holds while it rewrites this checkout's index."""
         return self.git_dir / "index.lock"
 
-    def failure(self, args: Sequence[str], result: GitResult) -> GitError:
+    async def failure(self, args: Sequence[str], result: GitResult) -> GitError:
         """The error for a command that failed: git's own reason, and what to do where that is known."""
         text = f"git {args[0]} failed in {self.root}: {_reason(result.err) or f'exit status {result.code}'}"
-        with contextlib.suppress(OSError):
-            age = max(0.0, time.time() - self.index_lock.stat().st_mtime)
+        try:
+            written = (await self.effects.disk(self.index_lock.stat)).st_mtime
+        except OSError:
+            pass
+        else:
+            age = max(0.0, self.effects.now().timestamp() - written)
             text = (
                 f"{self.index_lock} exists (written {age:.0f} s ago): another git process is at work on "
                 f"{self.root}, or one was killed. Wait for it; if no git is running there, delete that file "
@@ -310,7 +320,7 @@ class Git:
         args = ("merge-base", "--is-ancestor", older, newer)
         result = await self.run(*args, check=False)
         if result.code not in (0, 1):
-            raise self.failure(args, result)
+            raise await self.failure(args, result)
         return result.code == 0
 
     async def check_ref_name(self, ref: str) -> None:
@@ -378,11 +388,14 @@ class Git:
 
     async def diff_worktree(self, base: str) -> str:
         """Unified diff from commit `base` to the files as they are, new ones too; the index is left alone."""
-        with tempfile.TemporaryDirectory(prefix="musecode-") as folder:
+        folder = await self.effects.disk(tempfile.mkdtemp, prefix="musecode-")
+        try:
             env = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
             await self.run("read-tree", base, env=env)
             await self.run("add", "-A", env=env, timeout=300.0)
             tree = (await self.run("write-tree", env=env)).out.decode("ascii").strip()
+        finally:
+            await to_the_end(self.effects.disk(shutil.rmtree, folder, ignore_errors=True))
         return await self.diff_text(base, tree)
 
     async def diff_paths(self, a: str, b: str) -> list[str]:
@@ -430,8 +443,8 @@ def _no_repository(start: Path, stderr: str) -> str:
     return f"git cannot read the repository at {start}: {_reason(stderr)}"
 
 
-async def _check_version(cwd: Path) -> None:
-    answer = await _ask(cwd, "version")
+async def _check_version(cwd: Path, effects: Effects) -> None:
+    answer = await _execute(effects, ("version",), cwd=cwd, env={})
     found = re.search(rb"(\d+)\.(\d+)", answer.out)
     if found is None or (int(found[1]), int(found[2])) < MINIMUM_VERSION:
         raise GitError(
@@ -440,65 +453,33 @@ async def _check_version(cwd: Path) -> None:
         )
 
 
-async def _ask(cwd: Path, *args: str) -> GitResult:
-    """Run git in `cwd` with nothing pinned, to find out where we are."""
-    return await _execute(args, cwd=cwd, env={}, input=None, timeout=60.0, pass_fds=())
-
-
 async def _execute(
+    effects: Effects,
     args: Sequence[str],
     *,
     cwd: Path,
     env: Mapping[str, str],
-    input: bytes | None,
-    timeout: float,
-    pass_fds: Sequence[int],
+    input: bytes | None = None,
+    timeout: float = 60.0,
+    pass_fds: Sequence[int] = (),
 ) -> GitResult:
     settings = [word for setting in _SETTINGS for word in ("-c", setting)]
-    environment = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    environ = effects.environ()
+    environment = {name: environ[name] for name in _KEPT_VARIABLES if name in environ}
     environment |= _SET_VARIABLES | dict(env)
+    argv = ("git", "--no-pager", *settings, *args)
     try:
-        process = await asyncio.create_subprocess_exec(
-            "git",
-            "--no-pager",
-            *settings,
-            *args,
-            stdin=asyncio.subprocess.DEVNULL if input is None else asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=cwd,
-            env=environment,
-            start_new_session=True,
-            pass_fds=tuple(pass_fds),
-        )
-    except OSError as error:
-        if not cwd.is_dir():
-            raise GitError(f"The folder {cwd} is gone; restore it or choose another.", args_run=tuple(args)) from error
-        if isinstance(error, FileNotFoundError):
-            raise GitError("git is not installed or not on PATH; install it, then start again.") from error
-        raise GitError(f"git cannot be started: {error}", args_run=tuple(args)) from error
-    try:
-        async with asyncio.timeout(timeout):
-            out, err = await process.communicate(input)
+        answer = await effects.ask(Command(argv, cwd, environment, input, timeout, tuple(pass_fds)))
     except TimeoutError:
-        await asyncio.shield(_end(process))
         raise GitError(
             f"git {args[0]} took longer than {timeout:g} s in {cwd} and was ended; try again when the disk "
             "is less busy.",
             args_run=tuple(args),
         ) from None
-    except BaseException:
-        await asyncio.shield(_end(process))
-        raise
-    code = process.returncode
-    return GitResult(-1 if code is None else code, out, err.decode("utf-8", "replace"))
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End the process group: first politely, so that git takes its lock files away, then for certain."""
-    for number, grace in ((signal.SIGTERM, _TERM_GRACE), (signal.SIGKILL, _KILL_GRACE)):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                await process.wait()
+    except OSError as error:
+        if not await effects.disk(cwd.is_dir):
+            raise GitError(f"The folder {cwd} is gone; restore it or choose another.", args_run=tuple(args)) from error
+        if isinstance(error, FileNotFoundError):
+            raise GitError("git is not installed or not on PATH; install it, then start again.") from error
+        raise GitError(f"git cannot be started: {error}", args_run=tuple(args)) from error
+    return GitResult(answer.code, answer.out, answer.err)

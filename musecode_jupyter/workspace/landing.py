@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 from collections.abc import Callable
@@ -86,7 +85,7 @@ async def check_merge(git: Git, target_commit: str, source_commit: str, message:
     args = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", target, source)
     merged = await git.run(*args, check=False, timeout=300.0)
     if merged.code not in (0, 1):
-        raise git.failure(args, merged)
+        raise await git.failure(args, merged)
     tree, *conflicts = merged.names()
     if merged.code == 1:
         return MergeCheck(None, None, sorted(set(conflicts)))
@@ -119,7 +118,7 @@ async def overlap(git_checkout: Git, old: str, new: str) -> list[str]:
         A merge, rebase, cherry-pick or revert is under way in this checkout, or a path is unmerged.
     """
     git = git_checkout
-    operation = operation_under_way(git)
+    operation = await operation_under_way(git)
     if operation is not None:
         raise GitError(f"A {operation} is under way in {git.root}; conclude or abort it first.")
     delta = await _delta(git, old, new)
@@ -133,13 +132,13 @@ async def overlap(git_checkout: Git, old: str, new: str) -> list[str]:
     found = set()
     for path, (before, after) in delta.items():
         entry = index.get(path)
-        overlooked = path in hidden and os.path.lexists(git.root / path)
+        overlooked = path in hidden and await git.effects.disk(os.path.lexists, git.root / path)
         if entry != after and (entry != before or fold(path) in unstaged or overlooked):
             found.add(path)
     absent = [path for path in delta if path not in index]
     # Other tracked paths are in the way too: the user staged them, and git would not take them off.
     moving = {fold(path) for path in delta if path in index}
-    found.update(await asyncio.to_thread(_in_the_way, git.root, absent, moving, fold))
+    found.update(await git.effects.disk(_in_the_way, git.root, absent, moving, fold))
     return sorted(found)
 
 
@@ -211,28 +210,28 @@ async def update_checkout(git: Git, ref: str, old: str, new: str) -> str:
         holders = [tree for tree in await list_worktrees(git) if tree.ref == ref and not tree.missing]
         if not holders:
             return f"{ref.removeprefix('refs/heads/')} is checked out nowhere, so no files needed an update."
-        return " ".join([await _bring_along(tree, old, new, lock) for tree in holders])
+        return " ".join([await _bring_along(git, tree, old, new, lock) for tree in holders])
 
 
-async def _bring_along(tree: Worktree, old: str, new: str, lock: int) -> str:
+async def _bring_along(repository: Git, tree: Worktree, old: str, new: str, lock: int) -> str:
     where = f"{tree.path} ({tree.branch})"
     if tree.commit != new:
         return f"{where} is no longer at {new[:12]}, so its files were left as they are."
-    git = await Git.at_worktree(tree.path)
+    git = await Git.at_worktree(tree.path, repository.effects)
     delta = await _delta(git, old, new)
     index, _ = await _index(git)
     # The mark says that the paths of this step were free of the user's changes when it began, so that after
     # a crash a half-written file is known for ours; and then that it ended, so that what the user stages
     # afterwards is not taken for a reason to do it again.
     mark = git.git_dir / "musecode-checkout"
-    marked = mark.read_text() if mark.is_file() else ""
+    marked = await git.effects.disk(_read_mark, mark)
     pending = any(index.get(path) == before for path, (before, _) in delta.items())
     complete = all(index.get(path) == after for path, (_, after) in delta.items())
     if complete or (marked == f"{old} {new} done\n" and not pending):
         return f"{where} is already at {new[:12]}."
     interrupted = marked == f"{old} {new} begun\n"
     await _settle(git, new, delta, index, await overlap(git, old, new), interrupted, where)
-    _write_durably(mark, f"{old} {new} begun\n")
+    await git.effects.disk(_write_durably, mark, f"{old} {new} begun\n")
     # Only refreshes recorded file times; its exit status says whether anything is dirty, which is fine.
     await git.run("update-index", "-q", "--refresh", check=False, timeout=300.0)
     try:
@@ -244,7 +243,7 @@ async def _bring_along(tree: Worktree, old: str, new: str, lock: int) -> str:
         if blocked:
             raise _blocked(where, blocked) from None
         raise
-    _write_durably(mark, f"{old} {new} done\n")
+    await git.effects.disk(_write_durably, mark, f"{old} {new} done\n")
     return f"{where} was updated to {new[:12]}: {len(delta)} path{'s' * (len(delta) != 1)}."
 
 
@@ -275,7 +274,7 @@ async def _settle(
     if blocked:
         raise _blocked(where, blocked)
     for path in partial:
-        os.unlink(git.root / path)
+        await git.effects.disk(os.unlink, git.root / path)
     if done:
         zero = ("0", "0" * len(new))
         records = ["{} {}\t{}\0".format(*(delta[path][1] or zero), path) for path in done]
@@ -289,7 +288,7 @@ async def _compare(git: Git, path: str, after: Entry | None) -> str:
     """
     file = git.root / path
     try:
-        status = file.lstat()
+        status = await git.effects.disk(file.lstat)
     except NotADirectoryError:
         return "other"
     except FileNotFoundError:
@@ -301,13 +300,13 @@ async def _compare(git: Git, path: str, after: Entry | None) -> str:
         if not stat.S_ISLNK(status.st_mode):
             return "other"
         wanted = (await git.run("cat-file", "blob", blob)).out
-        return "same" if os.fsencode(os.readlink(file)) == wanted else "other"
+        return "same" if os.fsencode(await git.effects.disk(os.readlink, file)) == wanted else "other"
     if not stat.S_ISREG(status.st_mode):
         return "other"
     wanted = (await git.run("cat-file", "--filters", f"--path={path}", blob, timeout=300.0)).out
     if status.st_size > len(wanted):
         return "other"
-    found = await asyncio.to_thread(file.read_bytes)
+    found = await git.effects.disk(file.read_bytes)
     if found == wanted:
         return "same" if bool(status.st_mode & 0o100) == (mode == _EXECUTABLE) else "other"
     return "part" if wanted.startswith(found) else "other"
@@ -414,16 +413,28 @@ async def _swap(git: Git, ref: str, old: str, new: str, reason: str, lock: int) 
         found = await git.ref(ref)
         if found != old:
             raise RefMoved(ref, expected=old, found=found)
-        raise git.failure(args, result)
+        raise await git.failure(args, result)
 
 
 async def _require_no_rebase(git: Git, ref: str) -> None:
     """A rebase detaches HEAD and moves its branch only at the end, and would fail or undo the landing."""
-    for admin in [git.common_dir, *sorted((git.common_dir / "worktrees").glob("*"))]:
+    folder = await git.effects.disk(_rebase_of, git.common_dir, ref)
+    if folder is not None:
+        raise GitError(f"A rebase of {ref} is under way ({folder}); conclude or abort it first.")
+
+
+def _rebase_of(common_dir: Path, ref: str) -> Path | None:
+    """Where git keeps the rebase of `ref` that is under way in one of the checkouts, if there is one."""
+    for admin in [common_dir, *sorted((common_dir / "worktrees").glob("*"))]:
         for kind in ("rebase-merge", "rebase-apply"):
             name = admin / kind / "head-name"
             if name.is_file() and name.read_text(errors="surrogateescape").strip() == ref:
-                raise GitError(f"A rebase of {ref} is under way ({admin / kind}); conclude or abort it first.")
+                return admin / kind
+    return None
+
+
+def _read_mark(file: Path) -> str:
+    return file.read_text() if file.is_file() else ""
 
 
 def _write_durably(file: Path, text: str) -> None:

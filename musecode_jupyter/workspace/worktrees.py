@@ -9,13 +9,13 @@ import fcntl
 import os
 import re
 import shutil
-import time
 import weakref
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from musecode_jupyter.runtime.errors import GitError
+from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.workspace.git import Git
 
 AUTHOR = "musecode <agent@musecode.invalid>"
@@ -72,7 +72,7 @@ async def list_worktrees(git: Git) -> list[Worktree]:
                 commit=commit if commit is not None and commit.strip("0") else None,
                 branch=fields["branch"].removeprefix("refs/heads/") if "branch" in fields else None,
                 locked=fields.get("locked"),
-                missing=not os.path.lexists(path),
+                missing=not await git.effects.disk(os.path.lexists, path),
             )
         )
     return found
@@ -90,7 +90,7 @@ async def create_worktree(git: Git, path: Path, branch: str, base: str) -> Git:
         The name is malformed, the path is taken by something else or lies inside the repository, the branch
         does not contain `base` or is checked out elsewhere, or git fails. Nothing existing is overwritten.
     """
-    path = path.resolve()
+    path = await git.effects.disk(path.resolve)
     ref = f"refs/heads/{branch}"
     if branch.startswith("-") or branch == "HEAD":
         raise GitError(f"{branch!r} is not a branch name; choose another name.")
@@ -106,7 +106,7 @@ async def create_worktree(git: Git, path: Path, branch: str, base: str) -> Git:
                     f"{path} is a worktree of {entry.branch or 'a detached commit'}, not of {branch}; "
                     "choose another folder."
                 )
-            return await Git.at_worktree(path)
+            return await Git.at_worktree(path, git.effects)
         elsewhere = next((tree for tree in trees if tree.ref == ref and tree.path != path), None)
         if elsewhere is not None:
             raise GitError(f"{branch} is checked out at {elsewhere.path}; choose another branch name.")
@@ -120,7 +120,7 @@ async def create_worktree(git: Git, path: Path, branch: str, base: str) -> Git:
         if entry is not None:
             await _clear_unfinished(git, entry, tip or start, lock)
         await _add(git, path, lock, branch)
-    return await Git.at_worktree(path)
+    return await Git.at_worktree(path, git.effects)
 
 
 async def checkout_detached(git: Git, path: Path, commit: str) -> Git:
@@ -129,7 +129,7 @@ async def checkout_detached(git: Git, path: Path, commit: str) -> Git:
     An earlier verification tree at `path` is reused if it is pristine and at `commit`, else made anew. Such
     trees carry a git worktree lock with the reason `VERIFICATION`; anything else at `path` is a GitError.
     """
-    path = path.resolve()
+    path = await git.effects.disk(path.resolve)
     wanted = await git.resolve(commit)
     async with repository_lock(git) as lock:
         trees = await list_worktrees(git)
@@ -138,26 +138,26 @@ async def checkout_detached(git: Git, path: Path, commit: str) -> Git:
         if entry is not None:
             if entry.locked != VERIFICATION:
                 raise GitError(f"{path} is a worktree that is not for verification; choose another folder.")
-            if entry.commit == wanted and entry.branch is None and await _pristine(entry):
-                return await Git.at_worktree(path)
-            await _delete_tree(path)
+            if entry.commit == wanted and entry.branch is None and await _pristine(git, entry):
+                return await Git.at_worktree(path, git.effects)
+            await _delete_tree(git, path)
             await _deregister(git, path, lock)
         await _add(git, path, lock, wanted, "--detach", "--lock", "--reason", VERIFICATION)
-    return await Git.at_worktree(path)
+    return await Git.at_worktree(path, git.effects)
 
 
 async def discard_detached(git: Git, path: Path) -> None:
     """Remove a verification tree with whatever the checks wrote into it; GitError if it is anything else."""
-    path = path.resolve()
+    path = await git.effects.disk(path.resolve)
     async with repository_lock(git) as lock:
         entry = next((tree for tree in await list_worktrees(git) if tree.path == path), None)
         if entry is None:
-            if os.path.lexists(path):
+            if await git.effects.disk(os.path.lexists, path):
                 raise GitError(f"{path} is not a verification tree of {git.root}; it is left as it is.")
             return
         if entry.locked != VERIFICATION:
             raise GitError(f"{path} is a worktree that is not for verification; it is left as it is.")
-        await _delete_tree(path)
+        await _delete_tree(git, path)
         await _deregister(git, path, lock)
 
 
@@ -184,7 +184,7 @@ async def commit_all(git_in_worktree: Git, message: str, author: str = AUTHOR) -
     if changes:
         await git.run_index("add", "-A", timeout=300.0)
     staged = await git.run("diff-index", "--cached", "--quiet", "HEAD", "--", check=False)
-    if staged.code != 0 or operation_under_way(git) == "merge":
+    if staged.code != 0 or await operation_under_way(git) == "merge":
         identity = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": address}
         identity |= {"GIT_COMMITTER_NAME": name, "GIT_COMMITTER_EMAIL": address}
         await git.run_index(
@@ -211,26 +211,26 @@ async def remove_worktree(git: Git, path: Path, contained_in: str) -> list[str]:
         Says what would be lost: changed or untracked files, commits that `contained_in` does not hold, a
         merge or rebase under way, initialised submodules. The worktree is then left as it is.
     """
-    path = path.resolve()
+    path = await git.effects.disk(path.resolve)
     target = await git.resolve(contained_in)
     # The folder is renamed before it is deleted, so that a half-deleted one is never taken for a changed one.
     trash = path.with_name(path.name + ".musecode-removed")
     async with repository_lock(git) as lock:
         entry = next((tree for tree in await list_worktrees(git) if tree.path == path), None)
         ignored: list[str] = []
-        if os.path.lexists(path):
+        if await git.effects.disk(os.path.lexists, path):
             if entry is None:
                 raise GitError(f"{path} is not a worktree of {git.root}; it is left as it is.")
             ignored = await _require_removable(git, entry, target)
-            await _delete_tree(trash)
-            os.rename(path, trash)
-        elif entry is not None and not trash.exists():
+            await _delete_tree(git, trash)
+            await git.effects.disk(os.rename, path, trash)
+        elif entry is not None and not await git.effects.disk(trash.exists):
             if entry.locked is not None:
                 raise GitError(f"{path} is gone but locked ({entry.locked}); `git worktree unlock` it first.")
             await _require_contained(git, entry, target)
         if entry is not None:
             await _deregister(git, path, lock)
-        await _delete_tree(trash)
+        await _delete_tree(git, trash)
     return ignored
 
 
@@ -277,14 +277,15 @@ async def repository_lock(git: Git) -> AsyncIterator[int]:
     async with queues.setdefault(git.common_dir, asyncio.Lock()):
         file = git.common_dir / "musecode.lock"
         try:
+            # Not off the loop: a cancelled wait would leave a descriptor that nobody closes. It does not block.
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise GitError(f"{file} cannot be written ({error.strerror}); check its permissions.") from error
         _held.add(descriptor)
         try:
             # On file systems without flock, record locks; those are not inherited by git.
-            lock = fcntl.flock if await _acquire(fcntl.flock, descriptor, file) else fcntl.lockf
-            if lock is fcntl.lockf and not await _acquire(lock, descriptor, file):
+            lock = fcntl.flock if await _acquire(git, fcntl.flock, descriptor, file) else fcntl.lockf
+            if lock is fcntl.lockf and not await _acquire(git, lock, descriptor, file):
                 raise GitError(f"{file} cannot be locked on this file system; use a repository on another.")
             try:
                 yield descriptor
@@ -295,9 +296,9 @@ async def repository_lock(git: Git) -> AsyncIterator[int]:
             os.close(descriptor)
 
 
-async def _acquire(lock: Callable[[int, int], None], descriptor: int, file: Path) -> bool:
+async def _acquire(git: Git, lock: Callable[[int, int], None], descriptor: int, file: Path) -> bool:
     """Wait for the lock; False if this kind of lock is not supported here."""
-    deadline = time.monotonic() + _LOCK_PATIENCE
+    deadline = git.effects.monotonic() + _LOCK_PATIENCE
     while True:
         try:
             lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -306,9 +307,9 @@ async def _acquire(lock: Callable[[int, int], None], descriptor: int, file: Path
                 return False
         else:
             return True
-        if time.monotonic() > deadline:
+        if git.effects.monotonic() > deadline:
             raise GitError(f"Another process holds {file} for over {_LOCK_PATIENCE:.0f} s; wait for it or end it.")
-        await asyncio.sleep(0.05)
+        await git.effects.sleep(0.05)
 
 
 def _require_outside(git: Git, path: Path, trees: list[Worktree]) -> None:
@@ -320,16 +321,19 @@ def _require_outside(git: Git, path: Path, trees: list[Worktree]) -> None:
 
 
 async def _add(git: Git, path: Path, lock: int, commit: str, *options: str) -> None:
-    taken = any(path.iterdir()) if path.is_dir() else os.path.lexists(path)
-    if taken:
+    if await git.effects.disk(_taken, path):
         raise GitError(f"{path} exists and is not empty; choose another folder or move it away.")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        await git.effects.disk(path.parent.mkdir, parents=True, exist_ok=True)
     except OSError as error:
         raise GitError(f"{path.parent} cannot be made ({error.strerror}); choose another folder.") from error
     await git.run(
         "worktree", "add", "--quiet", *options, str(path), commit, timeout=_CHECKOUT_TIMEOUT, pass_fds=(lock,)
     )
+
+
+def _taken(path: Path) -> bool:
+    return any(path.iterdir()) if path.is_dir() else os.path.lexists(path)
 
 
 async def _clear_unfinished(git: Git, entry: Worktree, commit: str, lock: int) -> None:
@@ -344,24 +348,24 @@ async def _clear_unfinished(git: Git, entry: Worktree, commit: str, lock: int) -
         strays = await _strays(git, entry.path, commit)
         if strays:
             raise GitError(f"{entry.path} is half made and holds {some_names(strays)}; move that away and try again.")
-        await _delete_tree(entry.path)
+        await _delete_tree(git, entry.path)
     await _deregister(git, entry.path, lock)
 
 
 async def _strays(git: Git, path: Path, commit: str) -> list[str]:
     """The files below `path` that `commit` does not have."""
     index = git.common_dir / f"musecode-index-{os.getpid()}"
-    view = Git(path, git.common_dir, git.common_dir)
+    view = Git(path, git.common_dir, git.common_dir, git.effects)
     try:
         await view.run("read-tree", commit, env={"GIT_INDEX_FILE": str(index)})
         return (await view.run("ls-files", "-o", "-z", env={"GIT_INDEX_FILE": str(index)})).names()
     finally:
-        index.unlink(missing_ok=True)
+        await to_the_end(git.effects.disk(index.unlink, missing_ok=True))
 
 
-async def _pristine(entry: Worktree) -> bool:
+async def _pristine(git: Git, entry: Worktree) -> bool:
     try:
-        return not await (await Git.at_worktree(entry.path)).changes(ignored=True)
+        return not await (await Git.at_worktree(entry.path, git.effects)).changes(ignored=True)
     except GitError:
         return False
 
@@ -372,18 +376,18 @@ async def _deregister(git: Git, path: Path, lock: int) -> None:
 
 
 async def _require_removable(git: Git, entry: Worktree, target: str) -> list[str]:
-    tree = await Git.at_worktree(entry.path)
+    tree = await Git.at_worktree(entry.path, git.effects)
     if tree.git_dir == tree.common_dir:
         raise GitError(f"{entry.path} is the main checkout, not a worktree; it is kept.")
     if tree.common_dir != git.common_dir:
         raise GitError(f"{entry.path} belongs to {tree.common_dir}, not to {git.common_dir}; it is kept.")
     if entry.locked is not None:
         raise GitError(f"{entry.path} is locked ({entry.locked or 'no reason given'}); it is kept.")
-    operation = operation_under_way(tree)
+    operation = await operation_under_way(tree)
     if operation is not None:
         raise GitError(f"A {operation} is under way in {entry.path}; conclude or abort it. It is kept.")
     modules = tree.git_dir / "modules"
-    if modules.is_dir() and any(modules.iterdir()):
+    if await git.effects.disk(_taken, modules):
         raise GitError(f"{entry.path} has initialised submodules, whose commits would be lost; it is kept.")
     changes = await tree.changes(ignored=True)
     lost = sorted(change.path for change in changes if not change.ignored)
@@ -400,17 +404,20 @@ async def _require_contained(git: Git, entry: Worktree, target: str) -> None:
         raise GitError(f"{entry.path} is at {entry.commit[:12]}, which {target[:12]} does not contain; it is kept.")
 
 
-def operation_under_way(git: Git) -> str | None:
+async def operation_under_way(git: Git) -> str | None:
     """The git operation that is under way in this checkout, if any."""
-    return next((name for mark, name in _IN_PROGRESS.items() if (git.git_dir / mark).exists()), None)
+    for mark, name in _IN_PROGRESS.items():
+        if await git.effects.disk((git.git_dir / mark).exists):
+            return name
+    return None
 
 
-async def _delete_tree(path: Path) -> None:
+async def _delete_tree(git: Git, path: Path) -> None:
     """Delete a folder with all that is in it; nothing if there is none."""
     try:
-        await asyncio.to_thread(shutil.rmtree, path)
+        await git.effects.disk(shutil.rmtree, path)
     except FileNotFoundError:
-        if os.path.lexists(path):
+        if await git.effects.disk(os.path.lexists, path):
             raise
     except OSError as error:
         raise GitError(f"{error.filename or path} cannot be deleted: {error.strerror}.") from error

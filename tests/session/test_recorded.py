@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from fixtures.model_server import ModelServer, RepairModel, load_repairs
 
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.loop import RuntimeThread
 from musecode_jupyter.session import Settings, open_session
 from musecode_jupyter.session.core import GoalSpec, SessionCore
@@ -39,7 +39,7 @@ def record(tmp_path: Path, base_url: str, **settings: str) -> tuple[Settings, li
 
 def rerun(tmp_path: Path, settings: Settings, events: list[Event]) -> list[Event]:
     """Run the same goal on a fresh copy of the repository, with every answer taken from `events`."""
-    effects = RecordedEffects(events, os.environ)
+    effects = RecordedEffects(events, LiveEffects())
     again = dataclasses.replace(settings, home=tmp_path / "again")
     repo = make_repo("tensor", tmp_path / "second")
 
@@ -94,7 +94,7 @@ def test_replay_names_the_event_that_differs(tmp_path: Path, monkeypatch: pytest
     call = next(e for e in first if e.kind == "tool.requested" and e.data["purpose"] == "baseline")
     other = {**call.data, "arguments": {**call.data["arguments"], "command": "python -m pytest -x"}}
     changed = [dataclasses.replace(e, data=other) if e.seq == call.seq else e for e in first]
-    effects = RecordedEffects(changed, os.environ)
+    effects = RecordedEffects(changed, LiveEffects())
     again = dataclasses.replace(chosen, home=tmp_path / "again")
     repo = make_repo("tensor", tmp_path / "second")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from git_repository import Repository
 
+from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
 
@@ -26,7 +27,7 @@ ODD_NAMES = [
 
 
 def discover(path: Path) -> Git:
-    return asyncio.run(Git.discover(path))
+    return asyncio.run(Git.discover(path, LiveEffects()))
 
 
 def test_a_subfolder_and_a_file_find_the_top(repo: Repository) -> None:
@@ -287,13 +288,13 @@ def test_at_worktree_refuses_a_worktree_without_its_git_file(repo: Repository) -
     tree.parent.mkdir()
     Repository(tree.parent).git("init", "-q")
     repo.git("worktree", "add", "-q", "-b", "side", str(tree))
-    assert asyncio.run(Git.at_worktree(tree)).root == tree
+    assert asyncio.run(Git.at_worktree(tree, LiveEffects())).root == tree
     (tree / ".git").unlink()
     with pytest.raises(GitError, match=r"has no \.git entry.*git worktree repair"):
-        asyncio.run(Git.at_worktree(tree))
+        asyncio.run(Git.at_worktree(tree, LiveEffects()))
     (tree / ".git").mkdir()
     with pytest.raises(GitError, match=r"takes .* for a part of .*outer"):
-        asyncio.run(Git.at_worktree(tree))
+        asyncio.run(Git.at_worktree(tree, LiveEffects()))
 
 
 def test_at_worktree_refuses_a_copy(repo: Repository, tmp_path: Path) -> None:
@@ -301,7 +302,7 @@ def test_at_worktree_refuses_a_copy(repo: Repository, tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / ".git").write_bytes((tmp_path / "tree" / ".git").read_bytes())
     with pytest.raises(GitError, match="is a copy or was moved"):
-        asyncio.run(Git.at_worktree(tmp_path / "copy"))
+        asyncio.run(Git.at_worktree(tmp_path / "copy", LiveEffects()))
 
 
 def test_commands_stay_pinned_when_the_git_file_is_lost(repo: Repository, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.landing import (
@@ -30,7 +31,7 @@ BACKUP = "refs/musecode/backup/1"
 
 
 def discover(path: Path) -> Git:
-    return asyncio.run(Git.discover(path))
+    return asyncio.run(Git.discover(path, LiveEffects()))
 
 
 def overlapping(repo: Repository, old: str, new: str) -> list[str]:

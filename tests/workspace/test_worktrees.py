@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from git_repository import Repository
 
+from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.worktrees import (
@@ -27,7 +28,7 @@ from musecode_jupyter.workspace.worktrees import (
 
 
 def discover(path: Path) -> Git:
-    return asyncio.run(Git.discover(path))
+    return asyncio.run(Git.discover(path, LiveEffects()))
 
 
 def create(repo: Repository, path: Path, branch: str = "musecode/w", base: str = "HEAD") -> Git:
@@ -384,10 +385,11 @@ def test_a_worktree_of_somebody_is_never_cleaned_for_verification(repo: Reposito
 HOLDER = """
 import asyncio, os, sys
 from pathlib import Path
+from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.worktrees import repository_lock
 async def main():
-    git = await Git.discover(Path(sys.argv[1]))
+    git = await Git.discover(Path(sys.argv[1]), LiveEffects())
     async with repository_lock(git) as lock:
         if sys.argv[2] == "fork" and os.fork() == 0:
             os.read(0, 1)

@@ -1,0 +1,48 @@
+"""Whether a verify command can decide anything: before it is run, and by how its run ended."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+from musecode_jupyter.runtime.errors import UsageProblem
+from musecode_jupyter.tools.executor import CallResult
+
+NOT_FOUND_EXITS = frozenset({126, 127})
+BUILTINS = frozenset({"cd", "test", "[", "exit", "true", "false", "!"})
+# The shell's cd, `python -m`, and pytest with a wrong path.
+CANNOT_RUN = re.compile(
+    r"^(?:\S*sh: line \d+: cd: .*"
+    r"|\S*python[\d.]*: No module named \S+"
+    r"|ERROR: file or directory not found: .*)$",
+    re.MULTILINE,
+)
+
+
+def check_command(command: str, root: Path, path: str) -> None:
+    """Raise UsageProblem if `command` plainly cannot run: empty, unbalanced quotes, or a program that is not there."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageProblem(f"The verify command {command!r} cannot be parsed: {error}.") from None
+    while words and "=" in words[0] and words[0].split("=")[0].isidentifier():
+        words.pop(0)
+    if not words:
+        raise UsageProblem("The verify command is empty: give one, for example --verify 'python -m pytest -q'.")
+    if any(mark in command for mark in "|&;<>()$`") or words[0] in BUILTINS:
+        return
+    program = words[0]
+    found = (root / program).exists() if "/" in program else shutil.which(program, path=path)
+    if not found:
+        raise UsageProblem(
+            f"The verify command cannot run: there is no {program!r} here. Install it or correct --verify."
+        )
+
+
+def cannot_run(result: CallResult) -> bool:
+    """Whether a check failed because it cannot run at all: no such program, folder or module, or no tests."""
+    if result.exit in NOT_FOUND_EXITS:
+        return True
+    return not result.ok and CANNOT_RUN.search(result.output) is not None
