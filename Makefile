@@ -68,7 +68,7 @@ frontend: $(INSTALLED) ## build the widgets' views into musecode_jupyter/static
 model: install
 	$(PY) -m musecode_jupyter.models.model_file --home "$(MUSECODE_HOME)"
 
-demo: model ## repair a small repository with the local model (SEED=, REPO= choose); exits non-zero if not met
+demo: model ## repair a small repository with the local model (SEED=, REPO= choose); fails (make: 2) if not met
 	$(PY) scripts/demo.py $(if $(SEED),--seed $(SEED)) $(if $(REPO),--repo $(REPO))
 
 lab: model ## open the demo's notebook in JupyterLab (SEED=, REPO= choose)
@@ -92,6 +92,7 @@ notebooks: model ## run the notebook with the real local model on every fixture 
 	if [ -n "$$failed" ]; then echo "not met:$$failed"; exit 1; fi
 
 crash: export MUSECODE_CRASH_POINTS ?= 200
+crash: export MUSECODE_FAULT_RUNS ?= 500
 crash: install ## kill real processes at many points (MUSECODE_CRASH_POINTS=) and resume
 	$(PY) -m pytest -m crash --timeout 7200 $(PYTEST_ARGS)
 

@@ -1,5 +1,8 @@
-// Builds the view bundles into musecode_jupyter/static (or, with --test, the unit tests into node_modules).
+// Builds the view bundles into musecode_jupyter/static and the JupyterLab extension into its folder lab (or, with
+// --test, the unit tests into node_modules).
 import { build } from "esbuild";
+import { createHash } from "node:crypto";
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -29,4 +32,34 @@ if (tests) {
     minify: true,
     legalComments: "none",
   });
+  await buildLab(join(here, "..", "musecode_jupyter", "static"));
+}
+
+// What JupyterLab finds in share/jupyter/labextensions/musecode-jupyter: the container script, named after its
+// content so that no browser keeps an old one, and the package.json that names it.
+async function buildLab(statics) {
+  const lab = join(statics, "lab");
+  const { name, version, license, description } = JSON.parse(await readFile(join(here, "package.json"), "utf8"));
+  const built = await build({
+    ...watchless,
+    format: "iife",
+    entryPoints: ["src/lab/remote.ts"],
+    outfile: join(lab, "static", "remoteEntry.js"),
+    write: false,
+    platform: "browser",
+    target: "es2022",
+    minify: true,
+    legalComments: "none",
+    loader: { ".css": "empty" },
+    define: { APPROVALS_CSS: JSON.stringify(await readFile(join(statics, "approvals.css"), "utf8")) },
+  });
+  const script = built.outputFiles[0].contents;
+  const load = `static/remoteEntry.${createHash("sha256").update(script).digest("hex").slice(0, 16)}.js`;
+  await rm(lab, { recursive: true, force: true });
+  await mkdir(join(lab, "static"), { recursive: true });
+  await writeFile(join(lab, load), script);
+  const manifest = { name, version, description, license, jupyterlab: { extension: true, _build: { load, extension: "./extension" } } };
+  await writeFile(join(lab, "package.json"), `${JSON.stringify(manifest, null, 2)}\n`);
+  const install = { packageManager: "python", packageName: "musecode-jupyter", uninstallInstructions: "pip uninstall musecode-jupyter" };
+  await writeFile(join(lab, "install.json"), `${JSON.stringify(install, null, 2)}\n`);
 }

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from musecode_jupyter._version import __version__
-from musecode_jupyter.runtime.errors import ConfigurationError, MuseError, UsageProblem
+from musecode_jupyter.runtime.errors import ConfigurationError, GitError, MuseError, NoCheckout, UsageProblem
 
 if TYPE_CHECKING:
     from musecode_jupyter.log.events import Event
-    from musecode_jupyter.session import GoalHandle, GoalResult, Session, Settings
+    from musecode_jupyter.session import GoalHandle, GoalResult, GoalSpec, Session, Settings
+    from musecode_jupyter.skills.limits import Limits
 
 MET, ERROR, USAGE, SHORT, BLOCKED = 0, 1, 2, 3, 4
 EXITS = {"met": MET, "error": ERROR, "blocked": BLOCKED}
@@ -28,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         status: int = arguments.run(arguments)
-    except (UsageProblem, ConfigurationError) as problem:
+    except (UsageProblem, ConfigurationError, NoCheckout) as problem:
         print(f"jupyter musecode: {problem}", file=sys.stderr)
         return USAGE
     except MuseError as problem:
@@ -50,16 +51,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--goal", required=True, metavar="TEXT")
     run.add_argument("--verify", action="append", required=True, metavar="CMD", help="repeatable")
     run.add_argument("--repo", default=".", metavar="DIR")
-    run.add_argument("--budget", metavar="5usd")
-    run.add_argument("--tokens", type=int)
-    run.add_argument("--calls", type=int)
-    run.add_argument("--hours", type=float)
-    run.add_argument("--steps", type=int, default=200)
+    _limited(run, "may", steps="; default: 200")
     _common(run)
     run.set_defaults(run=_run)
 
     resume = commands.add_parser("resume", help="go on with a session, and with its goal if it was not met")
     resume.add_argument("id", help="id of the session, a unique beginning of it, or its folder")
+    _limited(resume, "may from now on")
     _common(resume)
     resume.set_defaults(run=_resume)
 
@@ -78,9 +76,32 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _limited(parser: argparse.ArgumentParser, may: str, steps: str = "") -> None:
+    parser.add_argument("--budget", metavar="5usd", help=f"money that the goal {may} cost")
+    parser.add_argument("--tokens", type=int, metavar="N", help=f"tokens that it {may} take")
+    parser.add_argument("--calls", type=int, metavar="N", help=f"tool calls that it {may} make")
+    parser.add_argument("--hours", type=float, metavar="H", help=f"time that it {may} run")
+    parser.add_argument("--steps", type=int, metavar="N", help=f"model calls that it {may} make{steps}")
+
+
+def _limits(arguments: argparse.Namespace) -> Limits:
+    from musecode_jupyter.session.settings import parse_usd
+    from musecode_jupyter.skills.limits import Limits
+
+    usd = None if arguments.budget is None else parse_usd(arguments.budget)
+    return Limits(usd, arguments.tokens, arguments.calls, arguments.hours, arguments.steps)
+
+
 def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="ID")
     parser.add_argument("--approvals", metavar="MODE", help="ask, deny or allow-workspace; default: deny")
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="PREFIX",
+        help="first words of a command, or 'land on BRANCH', allowed for this session (repeatable)",
+    )
     parser.add_argument("--json", action="store_true", help="events as JSON lines on standard output")
 
 
@@ -90,29 +111,39 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     return Settings().with_options(model=arguments.model, approvals=arguments.approvals)
 
 
-def _open(arguments: argparse.Namespace, workspace: Path | None, resume: str | None = None) -> Session:
+def _open(
+    arguments: argparse.Namespace, workspace: Path, resume: str | None = None, goal: GoalSpec | None = None
+) -> Session:
+    from musecode_jupyter.guard.rules import typed_rule
     from musecode_jupyter.runtime.effects import LiveEffects
     from musecode_jupyter.session import open_session
+    from musecode_jupyter.tools.environment import child_environment
 
-    return open_session(workspace, resume=resume, settings=_settings(arguments), effects=LiveEffects())
+    for text in arguments.allow:
+        typed_rule(text, path=child_environment(os.environ)["PATH"])
+    session = open_session(workspace, resume=resume, settings=_settings(arguments), goal=goal, effects=LiveEffects())
+    try:
+        for text in arguments.allow:
+            session.allow(text, by="command line")
+        for notice in filter(None, (session.core.sandbox.banner, *session.take_notices())):
+            print(f"jupyter musecode: {notice}", file=sys.stderr)
+    except BaseException:
+        session.close("a rule could not be put in force")
+        raise
+    return session
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from musecode_jupyter.session.core import GoalSpec
+    from musecode_jupyter.session import GoalSpec
 
     repo = Path(arguments.repo).expanduser()
     if not repo.is_dir():
         raise UsageProblem(f"There is no folder {repo}: name the repository with --repo DIR.")
-    spec = GoalSpec(
-        arguments.goal,
-        tuple(arguments.verify),
-        usd=None if arguments.budget is None else _usd(arguments.budget),
-        tokens=arguments.tokens,
-        calls=arguments.calls,
-        hours=arguments.hours,
-        steps=arguments.steps,
-    )
-    with _open(arguments, repo) as session:
+    spec = GoalSpec(arguments.goal, tuple(arguments.verify), **_limits(arguments).given)
+    with _open(arguments, repo, goal=spec) as session:
+        root = session.repository()
+        if not arguments.json and root != session.workspace:
+            print(f"Work and verify commands run in {root}, the root of the repository.", file=sys.stderr)
         follow(session, arguments.json)
         return _finish(session.start_goal(spec), session, arguments.json)
 
@@ -123,16 +154,22 @@ def _resume(arguments: argparse.Namespace) -> int:
 
     home = Settings().over(os.environ).home_or_default()
     folder = find_session(home, arguments.id)
+    limits = _limits(arguments)
+    limits.check()
     with _open(arguments, Path.cwd(), str(folder)) as session:
         follow(session, arguments.json)
-        unfinished = [number for number, goal in session.goals.goals.items() if goal.status != "met"]
-        if not unfinished:
+        number = session.goals.to_resume()
+        if number is None and limits.given:
+            raise UsageProblem(f"Session {session.id} has no goal to which more could be given.")
+        if number is None:
             _say(arguments.json, f"Session {session.id}: nothing is left to do.")
             return MET
-        from musecode_jupyter.session import GoalHandle
-
-        handle = GoalHandle(session, unfinished[-1], session.goals.goals[unfinished[-1]].text)
-        handle.resume()
+        handle = session.handle(number)
+        if limits.given:
+            handle.edit(**limits.given)
+        note = session.resume_goal(number)
+        if note:
+            print(note, file=sys.stderr)
         return _finish(handle, session, arguments.json)
 
 
@@ -145,25 +182,38 @@ def _finish(handle: GoalHandle, session: Session, as_json: bool) -> int:
     if not as_json:
         print(_told(handle, result, session))
     if not result.met:
-        print(
-            f"jupyter musecode: goal not met ({result.status}): {result.why} "
-            f"`jupyter musecode resume {session.id}` goes on.",
-            file=sys.stderr,
-        )
+        command = f"jupyter musecode resume {session.id}"
+        go_on = f"`{command} {result.more}` gives it more and goes on." if result.more else f"`{command}` goes on."
+        print(f"jupyter musecode: goal not met ({result.status}): {result.why} {go_on}", file=sys.stderr)
     return EXITS.get(result.status, SHORT)
 
 
 def _told(handle: GoalHandle, result: GoalResult, session: Session) -> str:
+    from musecode_jupyter.skills.limits import duration
+
     lines = [f"{'Goal met' if result.met else f'Goal not met ({result.status})'}: {handle.text}"]
     if result.why:
         lines.append(f"  {result.why}")
-    if result.met:
-        lines += ["", handle.diff().rstrip(), ""]
+    if result.checkout:
+        lines.append(f"  {result.checkout}")
+    diff = _diff(handle)
+    if diff and not result.met:
+        lines += ["", "Not landed; the work so far:"]
+    if diff:
+        lines += ["", diff, ""]
     lines.append(
-        f"{result.model_calls} model calls, {result.tokens} tokens, {result.usd:.4f} USD, {result.seconds:.1f} s"
+        f"{result.model_calls} model calls, {result.tokens} tokens, {result.usd:.4f} USD, {duration(result.seconds)}"
     )
     lines.append(f"log: {session.folder}")
     return "\n".join(lines)
+
+
+def _diff(handle: GoalHandle) -> str:
+    try:
+        return handle.diff().rstrip()
+    except GitError as problem:
+        # A repository that is out of order must not hide how the goal ended.
+        return f"The diff cannot be shown: {problem}"
 
 
 def follow(session: Session, as_json: bool) -> None:
@@ -250,12 +300,6 @@ def _doctor(arguments: argparse.Namespace) -> int:
     findings = examine(Settings().over(os.environ))
     print(json.dumps([asdict(f) for f in findings], indent=1) if arguments.json else report(findings))
     return 0 if all(finding.ok or not finding.needed for finding in findings) else 1
-
-
-def _usd(text: str) -> float:
-    from musecode_jupyter.session.settings import parse_usd
-
-    return parse_usd(text)
 
 
 def _say(as_json: bool, text: str) -> None:

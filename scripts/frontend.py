@@ -1,4 +1,6 @@
-"""Builds the views: finds a Node, installs the locked packages and runs the npm scripts that are named.
+"""Builds the views and the JupyterLab extension: finds a Node, installs the locked packages, runs npm scripts.
+
+A build is also put where the JupyterLab of this virtual environment finds its extensions.
 
 Usage: python scripts/frontend.py [build|lint|test ...]   (default: build)
 """
@@ -15,6 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FRONTEND = ROOT / "labextension"
+LAB = ROOT / "musecode_jupyter" / "static" / "lab"
 OLDEST_NODE = 18
 SCRIPTS = ("build", "lint", "test")
 
@@ -68,6 +71,18 @@ def install(npm: list[str], environment: dict[str, str]) -> int:
     return done.returncode
 
 
+def place_extension() -> None:
+    """Copy the built extension into this virtual environment; outside of one nothing is written."""
+    if sys.prefix == sys.base_prefix:
+        return
+    # A copy, not a link: pip removes what it has listed there, and must not remove it from the sources.
+    target = Path(sys.prefix) / "share" / "jupyter" / "labextensions" / "musecode-jupyter"
+    if target.is_symlink():
+        target.unlink()
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(LAB, target)
+
+
 def main(scripts: list[str]) -> int:
     if unknown := [name for name in scripts if name not in SCRIPTS]:
         print(f"Unknown script {unknown[0]!r}: use {', '.join(SCRIPTS)}.", file=sys.stderr)
@@ -85,6 +100,8 @@ def main(scripts: list[str]) -> int:
         if code:
             break
         code = subprocess.run([*npm, "run", "--silent", name], cwd=FRONTEND, env=environment, check=False).returncode
+    if not code and "build" in scripts:
+        place_extension()
     if code:
         print("The front end was not built; the lines above say why.", file=sys.stderr)
     return code

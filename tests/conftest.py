@@ -13,7 +13,7 @@ SEED_VARIABLE = "MUSECODE_TEST_SEED"
 SEED = pytest.StashKey[int]()
 
 # What the test run itself is told through the environment; every other setting of the product is taken away.
-KEPT = {SEED_VARIABLE, "MUSECODE_CRASH_POINTS", "MUSECODE_CHROMIUM"}
+KEPT = {SEED_VARIABLE, "MUSECODE_CRASH_POINTS", "MUSECODE_FAULT_RUNS", "MUSECODE_FAULT_SEED", "MUSECODE_CHROMIUM"}
 KEYS = ("MODEL_API_KEY", "META_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 
 

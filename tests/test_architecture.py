@@ -30,7 +30,7 @@ HEIGHT["cli"] = HEIGHT["jupyter"]  # the two faces stand side by side and do not
 CORE = FLOORS[: FLOORS.index("jupyter")]
 
 # make_client builds one, so that it counts as one.
-CLIENTS = ("responses", "chat", "local", "endpoint.make_client")
+CLIENTS = ("responses", "chat", "messages", "client", "local", "endpoint.make_client")
 WORLD = {"time", "random", "uuid", "socket", "urllib", "requests"}
 DIRECT = {
     "asyncio.sleep",

@@ -105,17 +105,6 @@ def run(repo: Repo | Path, *more: str, verify: str = CHECK, as_json: bool = True
     return (*head, *more, *(("--json",) if as_json else ()))
 
 
-def python_check(repo: Repo) -> str:
-    """A check with code behind it, so that the guided profile has something to ask its model."""
-    repo.commit(
-        {
-            "calc.py": "def double(number):\n    return number + '2'\n",
-            "check.py": "from calc import double\n\nassert double(2) == 4\n",
-        }
-    )
-    return "python check.py"
-
-
 def process(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     """`jupyter musecode` as a process of its own."""
     return subprocess.Popen(
@@ -172,9 +161,71 @@ class TestExitCodes:
     def test_a_limit_that_is_none_is_2(self, command: Command, repo: Repo, option: str, value: str, says: str) -> None:
         command.refused(2, says, *run(repo, option, value))
 
-    def test_stopped_short_is_3(self, command: Command, repo: Repo, server: ModelServer) -> None:
+    def test_stopped_short_is_3_and_the_line_says_how_to_give_it_more(
+        self, command: Command, repo: Repo, server: ModelServer, home: Path
+    ) -> None:
         line = command.refused(3, "1 of 1 model calls are used", *run(repo, "--steps", "1"))
         assert "(budget)" in line
+        told = line.split("`")[1].split()
+        assert told == ["jupyter", "musecode", "resume", session_of(home).name, "--steps", "2"]
+        assert command(*told[2:], "--json").code == 0
+        assert repo.read("answer.txt") == "right\n"
+
+    @pytest.mark.parametrize(
+        ("option", "value", "says"),
+        [
+            ("--budget", "plenty", "write for example --budget 5usd"),
+            ("--tokens", "0", "--tokens 0 is no limit"),
+            ("--steps", "1", "--steps 1 is used up already (1 of 1 model calls)"),
+        ],
+    )
+    def test_a_resume_with_a_limit_that_gives_nothing_is_2(
+        self, command: Command, repo: Repo, server: ModelServer, home: Path, option: str, value: str, says: str
+    ) -> None:
+        assert command(*run(repo, "--steps", "1")).code == 3
+        name = session_of(home).name
+        done = command("resume", name, option, value, "--json")
+        assert (done.code, len(done.err.splitlines())) == (2, 1)
+        assert says in done.err
+        assert not any(event["kind"] in {"goal.edited", "goal.resumed"} for event in done.events)
+
+    def test_a_resume_that_has_nothing_to_give_more_to_is_2(
+        self, command: Command, repo: Repo, server: ModelServer, home: Path
+    ) -> None:
+        assert command(*run(repo)).code == 0
+        done = command("resume", session_of(home).name, "--steps", "99", "--json")
+        assert done.code == 2
+        assert "no goal to which more could be given" in done.err
+
+    @pytest.mark.parametrize(("steps", "approvals", "status"), [("1", "deny", "budget"), ("9", "deny", "blocked")])
+    def test_the_work_so_far_is_shown_where_nothing_landed(
+        self, command: Command, repo: Repo, server: ModelServer, steps: str, approvals: str, status: str
+    ) -> None:
+        done = command(*run(repo, "--steps", steps, "--approvals", approvals, as_json=False))
+        assert f"Goal not met ({status}): say right" in done.out
+        assert "Not landed; the work so far:\n\ndiff --git" in done.out
+        assert "-wrong\n+right" in done.out
+
+    def test_where_the_checks_run_is_said_first_in_a_subfolder(
+        self, command: Command, repo: Repo, server: ModelServer
+    ) -> None:
+        (repo.root / "sub").mkdir()
+        repo.commit({"sub/inner.txt": "inner\n"})
+        done = command(*run(repo.root / "sub", as_json=False))
+        assert done.code == 0
+        says = f"Work and verify commands run in {repo.root}, the root of the repository."
+        assert done.err.splitlines()[0] == says
+        repo.commit({"answer.txt": "wrong\n"})
+        assert says not in command(*run(repo, as_json=False)).err
+
+    def test_a_landing_beside_the_checkout_is_told(self, command: Command, repo: Repo, server: ModelServer) -> None:
+        assert command(*run(repo, "--steps", "1")).code == 3
+        (row,) = json.loads(command("sessions", "--json").out)
+        repo.git("checkout", "--quiet", "-b", "mine")
+        done = command("resume", row["id"], "--steps", "9")
+        assert done.code == 0
+        assert "HEAD is on mine now; the work still lands on main." in done.err
+        assert "main is checked out nowhere" in done.out
 
     def test_blocked_is_4(
         self, command: Command, repo: Repo, server: ModelServer, monkeypatch: pytest.MonkeyPatch
@@ -250,11 +301,27 @@ class TestBadRepository:
 
     def test_no_git_repository(self, command: Command, tmp_path: Path) -> None:
         (tmp_path / "plain").mkdir()
-        command.refused(1, "git init", *run(tmp_path / "plain"))
+        command.refused(2, "git init", *run(tmp_path / "plain"))
 
     def test_no_commit_yet(self, command: Command, tmp_path: Path) -> None:
         subprocess.run(["git", "init", "--quiet", tmp_path / "unborn"], check=True)
-        command.refused(1, "make a first commit", *run(tmp_path / "unborn"))
+        command.refused(2, "make a first commit", *run(tmp_path / "unborn"))
+
+    def test_a_bare_repository(self, command: Command, repo: Repo, tmp_path: Path) -> None:
+        repo.git("clone", "--quiet", "--bare", ".", str(tmp_path / "bare"))
+        command.refused(2, "clone it and work in the clone", *run(tmp_path / "bare"))
+
+    def test_a_detached_head(self, command: Command, repo: Repo) -> None:
+        repo.git("checkout", "--quiet", "--detach")
+        command.refused(2, "git switch -c NAME", *run(repo))
+
+    def test_a_home_inside_the_repository(self, command: Command, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MUSECODE_HOME", str(repo.root / "data"))
+        command.refused(2, "set MUSECODE_HOME to a folder outside it", *run(repo))
+        assert not (repo.root / "data").exists()
+
+    def test_an_empty_goal(self, command: Command, repo: Repo) -> None:
+        command.refused(2, "What is the goal?", "run", "--repo", str(repo.root), "--goal", " ", "--verify", CHECK)
 
     def test_no_git(self, command: Command, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PATH", "/nonexistent")
@@ -291,6 +358,12 @@ class TestBadModel:
             closed.bind(("127.0.0.1", 0))
             monkeypatch.setenv("MUSECODE_BASE_URL", f"http://127.0.0.1:{closed.getsockname()[1]}/v1")
             command.refused(1, "check that the server runs", *run(repo))
+            repo.commit({"more.txt": ""})
+            told = command(*run(repo, as_json=False))
+        # Whoever looks on sees each attempt when it is made, not one line after the last.
+        attempts = [line for line in told.err.splitlines() if "model.retried" in line]
+        assert [line.split("attempt ")[1].split()[0] for line in attempts] == [str(n) for n in range(1, 8)]
+        assert all("cannot reach http://127.0.0.1" in line for line in attempts)
 
     def test_a_model_that_the_server_does_not_know(
         self, command: Command, repo: Repo, server: ModelServer, monkeypatch: pytest.MonkeyPatch
@@ -314,21 +387,22 @@ class TestBadModel:
         command.refused(2, "is one of ask, deny, allow-workspace", *run(repo, "--approvals", "maybe"))
 
     def test_a_local_model_file_that_is_missing(
-        self, command: Command, repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, command: Command, repo: Repo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: Path
     ) -> None:
         monkeypatch.delenv("MUSECODE_BASE_URL")
         monkeypatch.delenv("MUSECODE_MODEL")
         monkeypatch.setenv("MUSECODE_API", "local")
         monkeypatch.setitem(sys.modules, "xllamacpp", pytest)  # a stand-in that is only looked for
         monkeypatch.setenv("MUSECODE_LOCAL_MODEL", str(tmp_path / "none.gguf"))
-        command.refused(1, "point MUSECODE_LOCAL_MODEL at a .gguf file", *run(repo, verify=python_check(repo)))
+        command.refused(2, "point MUSECODE_LOCAL_MODEL at a .gguf file", *run(repo))
+        assert not home.exists()
 
     def test_the_local_extra_is_missing(self, command: Command, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("MUSECODE_BASE_URL")
         monkeypatch.delenv("MUSECODE_MODEL")
         monkeypatch.setenv("MUSECODE_API", "local")
         monkeypatch.setitem(sys.modules, "xllamacpp", None)
-        command.refused(1, "pip install 'musecode-jupyter[local]'", *run(repo, verify=python_check(repo)))
+        command.refused(2, "pip install 'musecode-jupyter[local]'", *run(repo))
 
 
 class TestBadLog:

@@ -1,15 +1,16 @@
-"""The quickstart notebook, checked by nbval against its stored outputs, with a scripted model."""
+"""The notebooks, checked by nbval against their stored outputs, with scripted models."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from fixtures.make_repo import make_repo
-from fixtures.model_server import Answer, ModelServer, ParsedRequest, RepairModel, load_repairs
+from fixtures.model_server import Answer, Call, ModelServer, ParsedRequest, RepairModel, load_repairs
 
 from musecode_jupyter.log import EventLog
 
@@ -66,3 +67,47 @@ def test_the_quickstart_notebook_runs_as_it_is_stored(profile: str, tmp_path: Pa
     (session,) = (tmp_path / "home" / "sessions").iterdir()
     kinds = [event.kind for event in EventLog.read(session).events()]
     assert kinds.count("user.message") == 1
+
+
+def look_propose_compute(request: ParsedRequest) -> Answer:
+    """Answers the questions of the second notebook from what it is shown there, and from nothing else."""
+    messages = [n for n, item in enumerate(request.items) if item["type"] == "message" and item["role"] == "user"]
+    question, before = request.items[messages[-1]]["text"], request.items[messages[-1] - 1 :][0].get("text", "")
+    results = [item["output"] for item in request.items[messages[-1] :] if item["type"] == "tool_result"]
+    if question.startswith("Why did"):
+        seen = "ZeroDivisionError" in before and "sum(values) / len(values)" in before
+        return Answer("A station has no readings, so its mean divides by zero." if seen else "I see no cell.")
+    if question.startswith("Propose"):
+        if not results:
+            return Answer("I look at the cells.", [Call("cells", {})])
+        failed = re.search(r"^cell (\S+) .*failed: ZeroDivisionError", results[0], re.MULTILINE)
+        source = re.search(r"^    (means = .*)$", results[0], re.MULTILINE)
+        if failed is None or source is None:
+            return Answer("I see no cell that failed.")
+        new = f"{source[1][:-1]} if values}}\nmeans"
+        proposal = {"cell": failed[1], "source": new, "why": "Stations without readings have no mean."}
+        return Answer("", [Call("propose_cell", proposal)]) if len(results) == 1 else Answer("See the proposal.")
+    if not results:
+        code = "warmest = max(means, key=means.get)\nprint(warmest, means[warmest])"
+        return Answer("", [Call("run_in_kernel", {"code": code, "keep": ["warmest"]})])
+    return Answer(f"The kernel says: {' '.join(re.findall(r'^[a-z]+ [0-9.]+$', results[0], re.MULTILINE))}")
+
+
+def test_the_notebook_about_the_notebook_runs_as_it_is_stored(tmp_path: Path) -> None:
+    with ModelServer(look_propose_compute) as server:
+        environment = {
+            **os.environ,
+            "MUSECODE_BASE_URL": server.base_url,
+            "MUSECODE_API": "responses",
+            "MUSECODE_MODEL": "muse-spark-1.3",
+            "MUSECODE_HOME": str(tmp_path / "home"),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }
+        notebook = ROOT / "notebooks" / "02_in_the_notebook.ipynb"
+        nbval = ["pytest", "-c", os.devnull, "-p", "nbval.plugin", "--nbval", "-q", str(notebook)]
+        run = subprocess.run(
+            [sys.executable, "-m", *nbval], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150
+        )
+        requests = [request.body.decode() for request in server.requests]
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+    assert not [body for body in requests if "not a real one" in body], "the value of a secret was sent"

@@ -9,6 +9,10 @@ from pydantic import TypeAdapter
 
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.models.types import Item, Message, ModelRequest, ToolResult, ToolSpec
+from musecode_jupyter.tools.fence import fenced
+
+REFUSALS = frozenset({"refusal", "content_filter"})
+"""Reasons of an incomplete answer that is no answer."""
 
 _ITEMS: TypeAdapter[tuple[Item, ...]] = TypeAdapter(tuple[Item, ...])
 
@@ -37,16 +41,22 @@ def items_of(event: Event, call_ids: Callable[[int], str | None]) -> tuple[Item,
     data = event.data
     if event.kind in {"user.message", "user.steer"}:
         return (Message(role="user", text=data["text"]),)
+    if event.kind == "notebook.attached":
+        return (Message(role="user", text=f"A cell of the user's notebook:\n{fenced(data['text'])}"),)
     if event.kind == "goal.set":
         return (Message(role="user", text=goal_message(data)),)
+    if event.kind == "goal.edited" and data["text"] is not None:
+        return (Message(role="user", text=f"The goal is now: {data['text']}"),)
     if event.kind == "goal.judged" and data["report"]:
         return (Message(role="user", text=data["report"]),)
     if event.kind == "model.completed":
-        return parse_items(data["items"])
+        # A refusal stays in the log only: a conversation that holds one goes on being refused.
+        return () if data["reason"] in REFUSALS else parse_items(data["items"])
     if event.kind in {"tool.finished", "tool.failed", "tool.cancelled", "tool.unknown"}:
         call_id = call_ids(data["call"])
         if call_id is not None:
-            return (ToolResult(call_id=call_id, output=data["output"]),)
+            output = fenced(data["output"]) if data.get("fenced") else data["output"]
+            return (ToolResult(call_id=call_id, output=output),)
     return ()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from musecode_jupyter.agents.context import build_request, items_of
+from musecode_jupyter.agents.context import REFUSALS, build_request, items_of
 from musecode_jupyter.agents.mind import Step, Task
 from musecode_jupyter.agents.state import AgentRecord, AgentsState
 from musecode_jupyter.guard.gate import Gate
@@ -41,7 +41,22 @@ class Driver:
         state = self.log.state("agents")
         assert isinstance(state, AgentsState)
         record = state.agents[task.agent]
-        return await self._ask(task, state, record)
+        return self._said_already(record) or await self._ask(task, state, record)
+
+    def _said_already(self, record: AgentRecord) -> Step | None:
+        """The last word of the turn, if a restart came between it and what followed from it.
+
+        Asking again would pay twice, and some APIs take an answer at the end of a conversation for the beginning of
+        the next one.
+        """
+        last = self.log.get(record.view[-1])
+        if last.kind != "model.completed" or last.data["reason"] == "pause_turn" or record.unread:
+            return None
+        items = items_of(last, lambda _: None)
+        text = "".join(item.text for item in items if item.type == "message")
+        if not text or any(item.type == "tool_call" for item in items):
+            return None
+        return Step((), text, last.seq)
 
     async def _ask(self, task: Task, state: AgentsState, record: AgentRecord) -> Step:
         assert record.seeded is not None
@@ -65,15 +80,21 @@ class Driver:
         completion = await self.gate.complete(
             request, agent=task.agent, turn=record.turn, view=None, cause=(record.view[-1],)
         )
-        if completion.final.status == "incomplete" and not completion.final.items:
+        final = completion.final
+        if final.reason in REFUSALS and task.goal is not None:
+            said = f": {' '.join(completion.text.split())[:300]}" if completion.text.strip() else "."
             raise ModelError(
-                f"The model's answer ended early ({completion.final.reason}) with nothing in it.",
-                kind="incomplete",
+                f"The model refused to go on ({final.reason}){said} Say it in other words (steer), or choose another "
+                "model, and resume.",
+                kind="refused",
             )
+        if final.status == "incomplete" and not completion.text:
+            raise ModelError(f"The model's answer ended early ({final.reason}) with nothing in it.", kind="incomplete")
         calls = tuple(
             FormedCall(item.name, item.arguments, "model", item.call_id)
-            for item in completion.final.items
+            for item in final.items
             if item.type == "tool_call"
         )
-        # If the user spoke while the model was writing its last word, it is not the last word.
-        return Step(calls, completion.text, completion.seq, answered=not record.unread)
+        # If the user spoke while the model was writing its last word, or the server wants to go on, it is not the last.
+        answered = not record.unread and final.reason != "pause_turn"
+        return Step(calls, completion.text, completion.seq, answered=answered)

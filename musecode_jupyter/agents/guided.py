@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from musecode_jupyter.agents.context import build_request, parse_items
+from musecode_jupyter.agents.context import build_request, items_of, parse_items
 from musecode_jupyter.agents.mind import Step, Task
 from musecode_jupyter.agents.prompts import ASK
 from musecode_jupyter.agents.repair import (
@@ -212,7 +212,9 @@ class Guided:
     async def _answer(self, task: Task) -> Step:
         state = self.log.state("agents")
         assert isinstance(state, AgentsState)
-        message = str(self.log.get(task.since).data["text"])
+        said = self.log.get(task.since)
+        parts = [item for seq in (*said.cause, said.seq) for item in items_of(self.log.get(seq), lambda _: None)]
+        message = "\n\n".join(item.text for item in parts if isinstance(item, Message))
         completion = await self._question(
             task,
             purpose="ask",

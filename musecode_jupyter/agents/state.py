@@ -63,12 +63,14 @@ class AgentsReducer:
             state.agents[event.agent] = AgentRecord(
                 role=data["role"], profile=data["profile"], model=data["model"], since=event.seq
             )
-        elif kind in {"user.message", "user.steer"}:
+        elif kind in {"user.message", "user.steer", "notebook.attached"}:
             self._say(state, data["to"], event.seq, new_turn=kind == "user.message")
         elif kind == "goal.set":
             self._say(state, data["agent"], event.seq, new_turn=True)
         elif kind == "goal.judged" and data["report"]:
             self._say(state, event.agent, event.seq, new_turn=True)
+        elif kind == "goal.edited" and data["text"] is not None:
+            self._say(state, data["agent"], event.seq, new_turn=False)
         elif event.agent in state.agents:
             self._own(state, state.agents[event.agent], event)
 

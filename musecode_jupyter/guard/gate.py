@@ -11,13 +11,15 @@ from hashlib import blake2b
 from pydantic import TypeAdapter
 
 from musecode_jupyter.guard.ledger import LedgerState, Scope, Scopes, check_scopes
+from musecode_jupyter.guard.patience import Failures
 from musecode_jupyter.log import EventLog
+from musecode_jupyter.log.events import Event
 from musecode_jupyter.models.catalogue import ModelInfo, cost
 from musecode_jupyter.models.chat import ChatClient
 from musecode_jupyter.models.endpoint import Endpoint, encoder, make_client
 from musecode_jupyter.models.local import LocalModel
 from musecode_jupyter.models.model_file import LocalModelFile
-from musecode_jupyter.models.recorded import RecordedClient
+from musecode_jupyter.models.recorded import Recorded, RecordedClient
 from musecode_jupyter.models.types import (
     Final,
     Item,
@@ -27,14 +29,9 @@ from musecode_jupyter.models.types import (
     Usage,
 )
 from musecode_jupyter.runtime.effects import Effects
-from musecode_jupyter.runtime.errors import ConfigurationError, ModelError
+from musecode_jupyter.runtime.errors import ConfigurationError, LogError, ModelError
 
 _ITEMS: TypeAdapter[tuple[Item, ...]] = TypeAdapter(tuple[Item, ...])
-
-MAX_ATTEMPTS = 8
-BACKOFF_S = 0.5
-BACKOFF_CAP_S = 30.0
-RETRY_AFTER_CAP_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -49,6 +46,31 @@ class Completion:
     def text(self) -> str:
         """The answer's text."""
         return "".join(item.text for item in self.final.items if item.type == "message")
+
+
+@dataclass
+class _Call:
+    """One request from its event to its settlement.
+
+    `usd` and `tokens` are its reserve, the worst case of one attempt; `owed` says that the attempt under way, or the
+    last one, may be charged for and is not yet in the log.
+    """
+
+    request: ModelRequest
+    seq: int
+    agent: str
+    turn: int
+    usd: float
+    tokens: int
+    on_text: Callable[[str], None] | None
+    attempts: int = 0
+    ttft: float | None = None
+    owed: bool = False
+
+    @property
+    def estimate(self) -> dict[str, float | int]:
+        """What is owed, as the events say it: the reserve, or surely nothing."""
+        return {"cost_usd": self.usd if self.owed else 0.0, "tokens": self.tokens if self.owed else 0}
 
 
 def digest_of(body: bytes) -> str:
@@ -66,9 +88,9 @@ def request_bytes(api: str, origin: str, request: ModelRequest) -> bytes:
     return encoder(api, origin).body(request)
 
 
-def recorded_client(api: str, origin: str, answers: Sequence[tuple[str, Final | ModelError]]) -> ModelClient:
-    """A client that answers from `answers` (request digest, answer), in order; nothing is sent."""
-    return RecordedClient(encoder(api, origin), answers)
+def recorded_client(answers: Sequence[Recorded]) -> ModelClient:
+    """A client that answers from `answers`, in order; nothing is sent."""
+    return RecordedClient(encoder, answers)
 
 
 class Gate:
@@ -123,8 +145,9 @@ class Gate:
     ) -> Completion:
         """Send `request` and wait for its end.
 
-        Raises BudgetExceeded before anything is sent, ModelError after the last attempt. Cancellation abandons
-        the request and keeps its reserve as the estimate of its cost.
+        Raises BudgetExceeded before anything is sent (or sent again), ModelError after the last attempt. Whatever may
+        be charged for without a usage keeps its reserve as the estimate: an answer that says none, an attempt that
+        broke off, a request that was cancelled.
         """
         if request.model != self.endpoint.model:
             raise ConfigurationError(f"Request for model {request.model!r}, but {self.endpoint.model!r} is pinned.")
@@ -135,7 +158,7 @@ class Gate:
         tokens = estimate_tokens(body) + request.max_output_tokens
         usd = cost(self.info, Usage(input=estimate_tokens(body), output=request.max_output_tokens))
         self._reserve(agent, usd, tokens)
-        event = await self._log.append(
+        event = self._log.post(
             "model.requested",
             {
                 "model": request.model,
@@ -158,7 +181,7 @@ class Gate:
             turn=turn,
             cause=cause,
         )
-        return await self._send(client, request, event.seq, agent=agent, turn=turn, usd=usd, on_text=on_text)
+        return await self._settle(_Call(request, event.seq, agent, turn, usd, tokens, on_text), client)
 
     def _reserve(self, agent: str, usd: float, tokens: int) -> None:
         ledger = self._log.state("ledger")
@@ -172,85 +195,91 @@ class Gate:
         )
         check_scopes([session, *self._scopes(agent)], usd, tokens)
 
-    async def _send(
-        self,
-        client: ModelClient,
-        request: ModelRequest,
-        seq: int,
-        *,
-        agent: str,
-        turn: int,
-        usd: float,
-        on_text: Callable[[str], None] | None,
-    ) -> Completion:
-        started = self._effects.monotonic()
-        attempt = 0
-        try:
-            while True:
-                attempt += 1
-                try:
-                    final, ttft = await self._attempt(client, request, on_text)
-                    break
-                except ModelError as error:
-                    wait = _wait_before(attempt, error, self._effects)
-                    if wait is None:
+    async def _send(self, call: _Call, client: ModelClient) -> Final:
+        """Attempt after attempt, each failure in the log while it is waited; ModelError after the last."""
+        failures = Failures(self._effects)
+        reformed = False
+        while True:
+            call.attempts += 1
+            call.owed = True
+            try:
+                final, call.ttft = await self._attempt(client, call.request, call.on_text)
+                return final
+            except ModelError as error:
+                call.owed = error.may_cost
+                changed: dict[str, object] = {}
+                if error.kind == "foreign_reasoning" and not reformed:
+                    # The server does not take back what it, or another, has sealed: once more without.
+                    before, client = client.body(call.request), client.without_reasoning()
+                    body = client.body(call.request)
+                    if body == before:
                         raise
-                    await self._log.append(
-                        "model.retried",
-                        {"request": seq, "attempt": attempt, "error": str(error), "wait_s": wait},
-                        agent=agent,
-                        turn=turn,
-                        cause=(seq,),
-                    )
-                    await self._effects.sleep(wait)
-                    client = await self._connect()
-        except ModelError as error:
-            await self._log.append(
-                "model.failed",
-                {
-                    "request": seq,
-                    "error": str(error),
-                    "error_kind": error.kind,
-                    "attempts": attempt,
-                    "seconds": self._effects.monotonic() - started,
-                    # A stream that was cut may have been charged; its reserve stays as the estimate.
-                    "cost_usd": usd if error.kind in {"stream_cut", "timeout"} else 0.0,
-                },
-                agent=agent,
-                turn=turn,
-                cause=(seq,),
-            )
-            raise
-        except asyncio.CancelledError:
-            self._log.post(
-                "model.abandoned",
-                {"request": seq, "why": "stopped while the answer was awaited", "cost_usd": usd},
-                agent=agent,
-                turn=turn,
-                cause=(seq,),
-            )
-            raise
-        completed = await self._log.append(
-            "model.completed",
-            {
-                "request": seq,
+                    reformed, wait = True, 0.0
+                    changed = {"origin": client.origin, "digest": digest_of(body), "bytes": len(body)}
+                    self._client = client
+                elif (waits := failures.wait(error)) is not None:
+                    wait = waits
+                else:
+                    raise
+                if call.owed:
+                    # The reserve covers the attempt that failed; the next one needs one of its own.
+                    self._reserve(call.agent, call.usd, call.tokens)
+                failed = {"attempt": call.attempts, "error": str(error), "error_kind": error.kind, "wait_s": wait}
+                self._post(call, "model.retried", **failed, **call.estimate, **changed)
+                call.owed = False
+                await self._log.flush()
+            if wait:
+                await self._effects.sleep(wait)
+            if self._local is not None:
+                client = await self._connect()
+
+    async def _settle(self, call: _Call, client: ModelClient) -> Completion:
+        """Send, and close the request by exactly one event whatever comes."""
+        started = self._effects.monotonic()
+        try:
+            # Durable before anything is sent.
+            await self._log.flush()
+            final = await self._send(call, client)
+            logged = {
                 "status": final.status,
                 "reason": final.reason,
                 "items": [item.model_dump(mode="json") for item in final.items],
                 "usage": None if final.usage is None else final.usage.model_dump(),
-                "cost_usd": usd if final.usage is None else cost(self.info, final.usage),
-                "estimated": final.usage is None,
-                "ttft_s": ttft,
-                "seconds": self._effects.monotonic() - started,
-                "attempts": attempt,
+                "cost_usd": call.usd if final.usage is None else cost(self.info, final.usage),
                 "served_model": final.model,
                 "response_id": final.response_id,
-            },
-            agent=agent,
-            turn=turn,
-            cause=(seq,),
+            }
+        except asyncio.CancelledError:
+            self._post(call, "model.abandoned", why="stopped while the answer was awaited", **call.estimate)
+            raise
+        except LogError:
+            raise
+        except Exception as error:
+            self._post(
+                call,
+                "model.failed",
+                error=str(error) or type(error).__name__,
+                error_kind=error.kind if isinstance(error, ModelError) else type(error).__name__,
+                attempts=call.attempts,
+                seconds=self._effects.monotonic() - started,
+                **call.estimate,
+            )
+            await self._log.flush()
+            raise
+        completed = self._post(
+            call,
+            "model.completed",
+            **logged,
+            estimated=final.usage is None,
+            ttft_s=call.ttft,
+            seconds=self._effects.monotonic() - started,
+            attempts=call.attempts,
         )
-        return Completion(seq, completed.seq, _as_logged(completed.data["items"], final))
+        await self._log.flush()
+        return Completion(call.seq, completed.seq, _as_logged(completed.data["items"], final))
+
+    def _post(self, call: _Call, kind: str, **data: object) -> Event:
+        return self._log.post(kind, {"request": call.seq, **data}, agent=call.agent, turn=call.turn, cause=(call.seq,))
 
     async def _attempt(
         self, client: ModelClient, request: ModelRequest, on_text: Callable[[str], None] | None
@@ -265,7 +294,7 @@ class Gate:
                     return part, ttft
                 if on_text is not None and isinstance(part, TextDelta):
                     on_text(part.text)
-        raise ModelError("The model's stream ended without an end.", kind="stream_cut", retryable=True)
+        raise ModelError("The model's stream ended without an end.", kind="stream_cut", retryable=True, may_cost=True)
 
     async def _connect(self) -> ModelClient:
         async with self._connecting:
@@ -280,15 +309,6 @@ class Gate:
         """End the embedded model's server, if this gate started one."""
         if self._local is not None:
             await self._local.aclose()
-
-
-def _wait_before(attempt: int, error: ModelError, effects: Effects) -> float | None:
-    if not error.retryable or attempt >= MAX_ATTEMPTS:
-        return None
-    if error.retry_after is not None:
-        return min(error.retry_after, RETRY_AFTER_CAP_S)
-    backoff = min(BACKOFF_S * 2.0 ** (attempt - 1), BACKOFF_CAP_S)
-    return backoff * (0.5 + int(effects.token(2), 16) / 131_072)
 
 
 def _as_logged(items: list[dict[str, object]], final: Final) -> Final:

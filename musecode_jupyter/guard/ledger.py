@@ -12,7 +12,11 @@ from musecode_jupyter.runtime.errors import BudgetExceeded
 
 
 class Spent(BaseModel):
-    """Money in USD, tokens as the server counted them (`estimated_calls` had no usage), calls that were settled."""
+    """Money in USD, tokens as the server counted them (`estimated_calls` had no usage), calls that were settled.
+
+    Where the server counted none, but may charge, `usd` and `input` hold the reserve: after a missing usage, and after
+    an attempt or request that broke off.
+    """
 
     usd: float = 0.0
     input: int = 0
@@ -73,6 +77,9 @@ class LedgerReducer:
             state.open[event.seq] = Reserve(
                 agent=event.agent, usd=data["reserved_usd"], tokens=data["reserved_tokens"], view=data["view"]
             )
+        elif event.kind == "model.retried":
+            for spent in (state.total, state.by_agent.setdefault(event.agent, Spent())):
+                _estimate(spent, event)
         elif event.kind in {"model.completed", "model.failed", "model.abandoned"}:
             reserve = state.open.pop(data["request"], None)
             for spent in (state.total, state.by_agent.setdefault(event.agent, Spent())):
@@ -83,8 +90,8 @@ class LedgerReducer:
 
 def _settle(spent: Spent, event: Event, reserve: Reserve | None) -> None:
     data = event.data
-    spent.usd += data["cost_usd"]
     if event.kind == "model.completed":
+        spent.usd += data["cost_usd"]
         spent.calls += 1
         spent.seconds += data["seconds"]
         usage = data["usage"]
@@ -98,6 +105,13 @@ def _settle(spent: Spent, event: Event, reserve: Reserve | None) -> None:
             spent.reasoning += usage["reasoning"]
     else:
         spent.failed += 1
+        _estimate(spent, event)
+
+
+def _estimate(spent: Spent, event: Event) -> None:
+    """Count what an attempt or request without an end may have cost; older events say no tokens."""
+    spent.usd += event.data.get("cost_usd", 0.0)
+    spent.input += event.data.get("tokens", 0)
 
 
 @dataclass(frozen=True)
@@ -122,10 +136,12 @@ def check_scopes(scopes: list[Scope], usd: float, tokens: int) -> None:
                 f"The next model call could cost {usd:.4f} USD; {scope.used_usd:.4f} of {scope.limit_usd:g} USD "
                 f"({scope.name}) are used or reserved. Raise the budget to go on.",
                 scope="usd",
+                needed=scope.used_usd + usd,
             )
         if scope.limit_tokens is not None and scope.used_tokens + tokens > scope.limit_tokens:
             raise BudgetExceeded(
                 f"The next model call could take {tokens} tokens; {scope.used_tokens} of {scope.limit_tokens} "
                 f"({scope.name}) are used or reserved. Raise the budget to go on.",
                 scope="tokens",
+                needed=scope.used_tokens + tokens,
             )

@@ -53,17 +53,16 @@ class Policy:
     def tool(
         self,
         effect: str,
-        rule: str,
         *,
         arguments: Mapping[str, Any],
         isolated: bool,
         typed: Set[str],
-        rules: Set[str],
+        covered: str | None,
     ) -> Verdict:
         """Verdict on a tool call.
 
-        `isolated` says whether it acts in an agent's own worktree, `typed` are commands that the user typed, `rules`
-        are session rules by name.
+        `isolated` says whether it acts in an agent's own worktree, `typed` are commands that the user typed,
+        `covered` names the rules that cover the call.
         """
         if effect == "read":
             return Verdict("allow", "reads inside the repository")
@@ -73,17 +72,17 @@ class Policy:
             return Verdict("deny", "no agent edits your checkout; %goal works in a worktree")
         if arguments.get("command") in typed:
             return Verdict("allow", "verify command typed by the user")
-        if not isolated and self.mode == "allow-workspace":
-            return Verdict("deny", "allow-workspace covers an agent's own worktree, not your checkout")
-        return self._otherwise(rule, rules)
+        if covered is None and not isolated and self.mode == "allow-workspace":
+            return Verdict("deny", "allow-workspace covers an agent's own worktree, not your checkout or kernel")
+        return self._otherwise(covered)
 
-    def landing(self, rule: str, rules: Set[str]) -> Verdict:
-        """Verdict on landing a commit on the user's branch."""
-        return self._otherwise(rule, rules)
+    def landing(self, covered: str | None) -> Verdict:
+        """Verdict on landing a commit on the user's branch; `covered` names the rule that covers it."""
+        return self._otherwise(covered)
 
-    def _otherwise(self, rule: str, rules: Set[str]) -> Verdict:
-        if rule in rules:
-            return Verdict("allow", f"session rule: {rule}")
+    def _otherwise(self, covered: str | None) -> Verdict:
+        if covered is not None:
+            return Verdict("allow", covered)
         if self.mode == "allow-workspace":
             return Verdict("allow", "approvals mode allow-workspace")
         if self.mode == "deny":

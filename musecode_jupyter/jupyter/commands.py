@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
@@ -10,14 +11,20 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from musecode_jupyter.jupyter.host import Host, change_diff, event_as_json
+from musecode_jupyter.jupyter.notebook_commands import ask, cells, run, variables
+from musecode_jupyter.jupyter.rule_words import rules
 from musecode_jupyter.jupyter.views import timeline_table
 from musecode_jupyter.log.events import canonical
 from musecode_jupyter.runtime.errors import UsageProblem
-from musecode_jupyter.session import GoalHandle
+from musecode_jupyter.session import GoalHandle, GoalResult, Session
 from musecode_jupyter.session.summary import summarise
 from musecode_jupyter.skills.goal import HARNESS
+from musecode_jupyter.skills.limits import duration
 
 Command = Callable[[Host, str], Any]
+
+# A landing that did not reach the files in front of the user is told, though the goal is met.
+ELSEWHERE = re.compile(r"checked out nowhere|left as they are")
 
 
 def goal_text(handle: GoalHandle) -> str:
@@ -27,9 +34,13 @@ def goal_text(handle: GoalHandle) -> str:
         f"Goal {handle.number}: {handle.text}",
         f"  {result.status}" + (f": {result.why}" if result.why else ""),
     ]
+    if result.more:
+        lines.append(f"  {_give_more(result)}")
+    if result.checkout:
+        lines.append(f"  {result.checkout}")
     lines.append(
         f"  {result.model_calls} model calls, {result.tool_calls} tool calls, {result.tokens} tokens, "
-        f"{result.usd:.4f} USD, {result.seconds:.0f} s"
+        f"{result.usd:.4f} USD, {duration(result.seconds)}"
     )
     return "\n".join(lines)
 
@@ -38,8 +49,22 @@ def finished_goal_text(handle: GoalHandle) -> str:
     """How a goal ended, without figures that differ from run to run."""
     result = handle.result
     if not result.met:
-        return f"Goal not met ({result.status}): {result.why}"
+        more = f" {_give_more(result)}" if result.more else ""
+        return f"Goal not met ({result.status}): {result.why}{more}"
+    if ELSEWHERE.search(result.checkout):
+        return f"Goal met: {handle.text}\n{result.checkout}"
     return f"Goal met: {handle.text}"
+
+
+def _give_more(result: GoalResult) -> str:
+    return f"`%goal edit {result.more}` gives it more, then `%goal resume` goes on."
+
+
+def show_root(session: Session) -> None:
+    """Say where verify commands run if it is not the folder that the user is in."""
+    root = session.repository()
+    if root != session.workspace:
+        print(f"Work and verify commands run in {root}, the root of the repository.")
 
 
 def show_live(host: Host, handle: GoalHandle) -> None:
@@ -68,7 +93,7 @@ def show_static(host: Host) -> None:
     from musecode_jupyter.jupyter.views import Totals, timeline_html, timeline_text
     from musecode_jupyter.session.summary import summarise
 
-    summaries = [summarise(event) for event in host.session().events()]
+    summaries = [summarise(event) for event in host.opened().events()]
     header = Totals(summaries).header()
     display(
         {
@@ -79,12 +104,8 @@ def show_static(host: Host) -> None:
     )
 
 
-def _ask(host: Host, rest: str) -> None:
-    print(host.session().call(lambda core: core.ask(rest)))
-
-
 def _agents(host: Host, _rest: str) -> None:
-    session = host.session()
+    session = host.opened()
     agents = session.read(lambda core: core.agents.model_copy(deep=True)).agents
     ledger = session.ledger
     for name, record in agents.items():
@@ -92,16 +113,18 @@ def _agents(host: Host, _rest: str) -> None:
         cost = "" if spent is None else f", {spent.calls} model calls, {spent.tokens} tokens, {spent.usd:.4f} USD"
         why = f" ({record.why})" if record.why else ""
         print(f"{name}: {record.role}, {record.profile}, {record.model}: {record.state}{why}{cost}")
+    for number, question in session.approvals.pending.items():
+        print(f"approval {number} waits, asked by {question.agent}: {question.rule}")
 
 
 def _steer(host: Host, rest: str) -> None:
     agent, _, text = rest.partition(" ")
-    host.session().call(lambda core: core.steer(text, agent))
+    host.opened().call(lambda core: core.steer(text, agent))
     print(f"{agent} reads it before its next step.")
 
 
 def _stop(host: Host, rest: str) -> None:
-    handle = host.session().newest_goal()
+    handle = host.opened().newest_goal()
     if rest and rest != "lead":
         raise UsageProblem(f"There is no running agent {rest!r}; `%muse agents` lists them.")
     handle.stop()
@@ -124,7 +147,7 @@ def _timeline(host: Host, rest: str) -> None:
         return
     events = [
         event
-        for event in host.session().events(int(options["--since"]))
+        for event in host.opened().events(int(options["--since"]))
         if options["--agent"] in ("", event.agent or HARNESS) and event.kind.startswith(options["--kind"])
     ]
     print(timeline_table([summarise(event) for event in events]))
@@ -133,7 +156,7 @@ def _timeline(host: Host, rest: str) -> None:
 def _show(host: Host, rest: str) -> None:
     if not rest.isdecimal():
         raise UsageProblem("%muse show takes the number of an event: %muse show 12.")
-    session = host.session()
+    session = host.opened()
     event = session.event(int(rest))
     record = event_as_json(event)
     print(f"{event.seq} {event.ts} {event.agent or HARNESS} {event.kind}  {summarise(event)['text']}")
@@ -147,11 +170,11 @@ def _show(host: Host, rest: str) -> None:
 
 
 def _diff(host: Host, _rest: str) -> None:
-    print(host.session().newest_goal().diff() or "No changes.")
+    print(host.opened().newest_goal().diff() or "No changes.")
 
 
 def _cost(host: Host, _rest: str) -> None:
-    ledger = host.session().ledger
+    ledger = host.opened().ledger
     for name, spent in [*ledger.by_agent.items(), ("total", ledger.total)]:
         cached = 100 * spent.cached / spent.input if spent.input else 0
         notes = [f"{spent.failed} failed"] if spent.failed else []
@@ -165,14 +188,14 @@ def _cost(host: Host, _rest: str) -> None:
 
 def _resume(host: Host, rest: str) -> None:
     session = host.resume(rest or None)
-    unfinished = [number for number, goal in session.goals.goals.items() if goal.status != "met"]
+    number = session.goals.to_resume()
     print(f"Session {session.id} goes on: {session.log.last_seq} events.")
-    if not unfinished:
+    if number is None:
         return
-    handle = GoalHandle(session, unfinished[-1], session.goals.goals[unfinished[-1]].text)
+    handle = session.handle(number)
     if handle.status == "paused":
-        handle.resume()
-        print(f"Goal {handle.number} goes on: {handle.text}")
+        note = host.session_for_work().resume_goal(number)
+        print(f"Goal {number} goes on: {handle.text}" + (f"\n{note}" if note else ""))
         if host.interactive:
             show_live(host, handle)
         else:
@@ -197,7 +220,7 @@ def _sessions(host: Host, _rest: str) -> None:
 def _verify(host: Host, _rest: str) -> None:
     from musecode_jupyter.session.replay import prove
 
-    session = host.session()
+    session = host.opened()
     session.events(session.log.last_seq)
     proof = prove(session.folder)
     print(f"{proof.events} events: the chain is whole." if proof.ok else f"NOT verified: {proof.problem}")
@@ -219,7 +242,10 @@ def _close(host: Host, _rest: str) -> None:
 
 
 COMMANDS: dict[str, Command] = {
-    "ask": _ask,
+    "ask": ask,
+    "cells": cells,
+    "vars": variables,
+    "run": run,
     "agents": _agents,
     "steer": _steer,
     "stop": _stop,
@@ -227,6 +253,7 @@ COMMANDS: dict[str, Command] = {
     "show": _show,
     "diff": _diff,
     "cost": _cost,
+    "rules": rules,
     "resume": _resume,
     "sessions": _sessions,
     "verify": _verify,
@@ -234,6 +261,8 @@ COMMANDS: dict[str, Command] = {
     "close": _close,
 }
 # These neither open a session nor offer a resume.
-QUIET = frozenset({"resume", "sessions", "doctor", "close"})
+QUIET = frozenset({"cells", "vars", "resume", "sessions", "doctor", "close"})
+# These only show: where no session is open they say so, and it is no error.
+SHOWING = frozenset({"agents", "timeline", "show", "diff", "cost", "verify"})
 # These take nothing more.
 ALONE = frozenset({"agents", "diff", "cost", "sessions", "verify", "doctor", "close"})

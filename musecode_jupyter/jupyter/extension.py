@@ -12,13 +12,17 @@ _LOADED: dict[int, Any] = {}
 
 def load(shell: InteractiveShell) -> None:
     """Register the magics with `shell`; starts nothing. Loading twice is the same as once."""
+    from musecode_jupyter.jupyter.completion import MuseMatcher
     from musecode_jupyter.jupyter.magics import MuseMagics
 
     if id(shell) in _LOADED:
         return
     magics = MuseMagics(shell)
-    _LOADED[id(shell)] = (magics, _names(shell, magics))
+    matcher = MuseMatcher(magics).match
+    _LOADED[id(shell)] = (magics, matcher, _names(shell, magics))
     shell.register_magics(magics)
+    if shell.Completer is not None:
+        shell.Completer.custom_matchers.append(matcher)
 
 
 def unload(shell: InteractiveShell) -> None:
@@ -26,8 +30,10 @@ def unload(shell: InteractiveShell) -> None:
     found = _LOADED.pop(id(shell), None)
     if found is None:
         return
-    magics, before = found
+    magics, matcher, before = found
     magics.close()
+    if shell.Completer is not None and matcher in shell.Completer.custom_matchers:
+        shell.Completer.custom_matchers.remove(matcher)
     for kind, names in before.items():
         table = shell.magics_manager.magics[kind]
         for name, previous in names.items():

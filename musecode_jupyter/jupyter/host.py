@@ -7,35 +7,47 @@ import contextlib
 import difflib
 import logging
 import os
-from collections.abc import Callable, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from musecode_jupyter.jupyter.control import Control
 from musecode_jupyter.jupyter.views import pending_card
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import MuseError, UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
-from musecode_jupyter.session import Session, Settings, open_session
+from musecode_jupyter.session import GoalSpec, Session, Settings, open_session
 from musecode_jupyter.session.store import SessionEntry, list_sessions
 from musecode_jupyter.session.summary import summarise
+from musecode_jupyter.tools.notebook import notebook_tools
 
 if TYPE_CHECKING:
+    from musecode_jupyter.jupyter.notebook import NotebookAccess
     from musecode_jupyter.jupyter.views import ApprovalsView, TimelineView
 
 logger = logging.getLogger(__name__)
 
+NO_SESSION = "No session is open here: `%goal` and `%muse ask` begin one, `%muse resume` goes on with an earlier one."
 FILE_CHANGE = "file.changed"
 ENDINGS = {"approval.granted": "granted", "approval.denied": "denied", "approval.expired": "expired"}
 
 
 class Host:
-    """Holds the runtime thread, the session and its views for one shell. Owner of all of them."""
+    """Holds the runtime thread, the session and its views for one shell. Owner of all of them.
 
-    def __init__(self, settings: Settings, interactive: bool) -> None:
+    `interactive` says whether somebody sits in front of the magic that runs now.
+    """
+
+    def __init__(self, settings: Settings, notebook: NotebookAccess, kernel: Any = None) -> None:
         self._settings = settings
-        self.interactive = interactive
+        self.notebook = notebook
+        self._control = None if kernel is None else Control(self, kernel)
+        self._showing: int | None = None
+        self.interactive = False
         self._pid = os.getpid()
         self._runtime: RuntimeThread | None = None
         self._session: Session | None = None
@@ -45,6 +57,13 @@ class Host:
         self._cards: dict[int, dict[str, Any]] = {}
         self._on_end: list[tuple[int, Callable[[], None]]] = []
         self._offered = False
+
+    def attach(self) -> None:
+        """Begin to follow the notebook, and to serve the control channel; undone by `shutdown`."""
+        self.notebook.attach()
+        if self._control is not None:
+            self.notebook.control = self._control
+            self._control.attach()
 
     @property
     def open(self) -> Session | None:
@@ -85,16 +104,30 @@ class Host:
             "`%muse resume` goes on with it; anything else starts a new one."
         )
 
-    def session(self) -> Session:
-        """The open session; opens a new one if there is none."""
+    def opened(self) -> Session:
+        """The open session; UsageProblem if there is none, since what asks for it would find nothing in a new one."""
+        if self._session is None:
+            raise UsageProblem(NO_SESSION)
+        return self._session
+
+    def session_for_work(self, goal: GoalSpec | None = None) -> Session:
+        """The session in which whoever is in front now wants work done; opened for `goal` if there is none."""
+        session = self.session(goal)
+        session.call(lambda core: core.set_interactive(self.interactive))
+        return session
+
+    def session(self, goal: GoalSpec | None = None) -> Session:
+        """The open session; opens a new one if there is none, unless it is for a `goal` that cannot start."""
         if self._session is not None:
             return self._session
         session = open_session(
             self.workspace(),
             settings=self._settings,
             interactive=self.interactive,
+            goal=goal,
             runtime=self._thread(),
             effects=LiveEffects(),
+            tools=notebook_tools(self.notebook),
         )
         self._adopt(session)
         return session
@@ -115,6 +148,7 @@ class Host:
             interactive=self.interactive,
             runtime=self._thread(),
             effects=LiveEffects(),
+            tools=notebook_tools(self.notebook),
         )
         self.close("another session was resumed")
         self._adopt(session)
@@ -130,6 +164,8 @@ class Host:
         session, self._session = self._session, None
         if self._unsubscribe is not None:
             session.post(self._unsubscribe)
+        if self._control is not None:
+            session.post(self._control.quiet)
         try:
             session.close(reason)
         finally:
@@ -139,8 +175,11 @@ class Host:
             self._timelines, self._approvals, self._cards, self._on_end = [], [], {}, []
 
     def shutdown(self) -> None:
-        """Close the session and end the runtime thread."""
+        """Close the session, leave the notebook alone, and end the runtime thread."""
         self.close()
+        self.notebook.detach()
+        if self._control is not None:
+            self._control.detach()
         if self._runtime is not None and os.getpid() == self._pid:
             self._runtime.stop()
             self._runtime = None
@@ -185,6 +224,46 @@ class Host:
 
         session.post(register)
 
+    def pending_cards(self) -> list[dict[str, Any]]:
+        """The questions that wait for the user; on the runtime thread."""
+        return [card for card in self._cards.values() if card["state"] == "pending"]
+
+    def working(self) -> bool:
+        """Whether a goal runs or a question is being answered; on the runtime thread."""
+        session = self._session
+        return session is not None and (session.core.busy or session.core.asking)
+
+    async def stop_all(self, why: str) -> None:
+        """End the goal that runs; on the runtime thread."""
+        session = self._session
+        active = None if session is None else session.core.goals.active
+        if session is None or active is None or session.core.goals.goals[active].final:
+            raise UsageProblem("No goal is running.")
+        await session.core.stop(active, why)
+
+    @contextlib.contextmanager
+    def questions_shown(self) -> Iterator[None]:
+        """While this thread waits, a question to the user is shown in its cell: there is no other view of it yet."""
+        self._showing = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._showing = None
+
+    def _meanwhile(self) -> None:
+        """What a thread that waits for the session does: run code that waits for its cell, show a question."""
+        if self._showing == threading.get_ident() and any(c["state"] == "pending" for c in list(self._cards.values())):
+            self._showing = None
+            if self.interactive:
+                from IPython.display import display
+
+                display(self.approvals_view())
+        self.notebook.code.serve()
+
+    def thread(self) -> RuntimeThread:
+        """The runtime thread, started by the first who asks."""
+        return self._thread()
+
     def _thread(self) -> RuntimeThread:
         if self._runtime is None:
             self._runtime = RuntimeThread.start()
@@ -192,6 +271,10 @@ class Host:
 
     def _adopt(self, session: Session) -> None:
         self._session = session
+        if session.core.sandbox.banner:
+            # Not among what a notebook's outputs are compared by: it depends on the machine.
+            print(session.core.sandbox.banner, file=sys.stderr)
+        session.while_waiting = self._meanwhile
 
         def subscribe() -> None:
             for event in session.log.events():
@@ -208,6 +291,8 @@ class Host:
         if self._card(session, event):
             for approvals in self._approvals:
                 approvals.update(list(self._cards.values()))
+        if self._control is not None and self.interactive:
+            self._control.changed()
         if event.kind in {"goal.met", "goal.stopped", "goal.paused"}:
             for goal, action in self._on_end:
                 if goal == event.data["goal"]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
+from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Unicode
 from traitlets.config import Configurable
@@ -19,20 +19,24 @@ from musecode_jupyter.runtime.errors import MuseError
 if TYPE_CHECKING:
     from musecode_jupyter.jupyter.host import Host
     from musecode_jupyter.session import GoalHandle, Session
+    from musecode_jupyter.skills.limits import Limits
 
-GOAL_WORDS = ("pause", "resume", "stop")
-LATER_WORDS = ("edit", "clear")
+GOAL_WORDS = ("pause", "resume", "stop", "clear")
 
 
 class MuseCode(Configurable):  # type: ignore[misc]
     """Settings for `ipython_config.py` (`c.MuseCode.model = ...`); the environment goes before them."""
 
     model = Unicode("", help="Model id; default: the provider's, or the embedded local model").tag(config=True)
-    api = Unicode("", help="responses or chat").tag(config=True)
+    api = Unicode("", help="responses, chat or messages").tag(config=True)
     base_url = Unicode("", help="Address of the endpoint, up to and including /v1").tag(config=True)
     price = Unicode("", help="USD per million tokens as input/cached/output, for unknown models").tag(config=True)
     effort = Unicode("", help="Reasoning effort: minimal, low, medium, high, xhigh").tag(config=True)
     approvals = Unicode("", help="ask, deny or allow-workspace").tag(config=True)
+    ask_steps = Unicode("", help="Model calls that one %muse ask may take; default: 50").tag(config=True)
+    cells = Unicode("", help="on: agents may see cells and variables; off: nothing, not even a cell asked about").tag(
+        config=True
+    )
     home = Unicode("", help="Where sessions live; default: in the Jupyter data directory").tag(config=True)
 
 
@@ -44,6 +48,11 @@ class MuseMagics(Magics):  # type: ignore[misc]
         super().__init__(shell)
         self._host: Host | None = None
 
+    @property
+    def host(self) -> Host | None:
+        """What the first magic made, if there was one."""
+        return self._host
+
     def close(self) -> None:
         """Close the session and end the runtime thread, if there are any."""
         if self._host is not None:
@@ -51,13 +60,17 @@ class MuseMagics(Magics):  # type: ignore[misc]
             host.shutdown()
 
     @magic_arguments()
-    @argument("words", nargs="*", help="the goal; or pause, resume, stop, or steer TEXT; nothing: show the goal")
+    @argument(
+        "words",
+        nargs="*",
+        help="the goal; or pause, resume, stop, clear, steer TEXT, edit [TEXT] with new limits; nothing: show the goal",
+    )
     @argument("--verify", action="append", default=[], metavar="CMD", help="must exit with 0 (repeatable)")
     @argument("--budget", metavar="5usd", help="money that the goal may cost")
     @argument("--tokens", type=int, metavar="N", help="tokens that the goal may take")
     @argument("--calls", type=int, metavar="N", help="tool calls that the goal may take")
-    @argument("--hours", type=float, metavar="H", help="wall time that the goal may take")
-    @argument("--steps", type=int, default=200, metavar="N", help="model calls that the goal may take")
+    @argument("--hours", type=float, metavar="H", help="time that the goal may run; pauses do not count")
+    @argument("--steps", type=int, metavar="N", help="model calls that the goal may take; default: 200")
     @argument("--wait", action="store_true", help="wait for the end; interrupting ends only the waiting")
     @line_cell_magic
     def goal(self, line: str, cell: str | None = None) -> Any:
@@ -70,19 +83,23 @@ class MuseMagics(Magics):  # type: ignore[misc]
             if cell is None and word == "steer":
                 return self._steer(rest)
             arguments = _parse(self.goal, line)
-            text = cell.strip() if cell is not None else " ".join(arguments.words)
-            if cell is not None and arguments.words:
+            words = arguments.words
+            if cell is not None and words not in ([], ["edit"]):
                 raise UsageError("In the cell form the goal is the cell's text; the first line takes options only.")
-            if cell is None and (not text or arguments.words[0] in (*GOAL_WORDS, *LATER_WORDS)):
-                return self._goal_word(arguments.words)
-            return self._start_goal(text, arguments)
+            if words[:1] == ["edit"]:
+                return self._edit(" ".join(words[1:]) if cell is None else cell.strip(), arguments)
+            if cell is None and (not words or words[0] in GOAL_WORDS):
+                return self._goal_word(arguments)
+            return self._start_goal(" ".join(words) if cell is None else cell.strip(), arguments)
 
+    @no_var_expand
     @line_cell_magic
     def muse(self, line: str, cell: str | None = None) -> Any:
         """Talk to the crew and look at the session.
 
         %muse ask TEXT · agents · steer AGENT TEXT · stop · timeline [--agent A] [--kind K] [--since SEQ] ·
-        show SEQ · diff · cost · resume [ID] · sessions · verify · doctor · close
+        show SEQ · cells [on|off|CELL] · vars [PATTERN] · run CODE · diff · cost ·
+        rules [add session|workspace 'COMMAND PREFIX' · remove N] · resume [ID] · sessions · verify · doctor · close
         """
         from musecode_jupyter.jupyter import commands
 
@@ -98,20 +115,31 @@ class MuseMagics(Magics):  # type: ignore[misc]
                 )
             if rest and word in commands.ALONE:
                 raise UsageError(f"%muse {word} takes nothing more, not {rest!r}.")
-            return command(self._ready(offer=word not in commands.QUIET), rest)
+            host = self._ready(offer=word not in commands.QUIET)
+            if host.open is None and word in commands.SHOWING:
+                from musecode_jupyter.jupyter.host import NO_SESSION
+
+                print(NO_SESSION)
+                return None
+            return command(host, rest)
 
     @magic_arguments()
     @argument("approval", nargs="?", type=int, help="number of the question; none: the only one that is pending")
     @argument("--session", action="store_true", help="allow the same action for the rest of the session")
+    @argument("--workspace", action="store_true", help="allow the same action in this repository from now on")
     @line_magic
     def approve(self, line: str) -> None:
         """Say yes to what an agent asks for."""
         with _one_line_errors():
             arguments = _parse(self.approve, line)
-            seq = self._session().answer(
-                arguments.approval, "approve_session" if arguments.session else "approve", by="magic"
+            if arguments.session and arguments.workspace:
+                raise UsageError("%approve takes --session or --workspace, not both.")
+            given = self._opened().give(
+                arguments.approval,
+                "approve_workspace" if arguments.workspace else "approve_session" if arguments.session else "approve",
+                by="magic",
             )
-            print(f"Approved {seq}.")
+            print(f"Approved {given.approval}." + (f" {given.note}" if given.note else ""))
 
     @magic_arguments()
     @argument("approval", nargs="?", help="number of the question; none: the only one that is pending")
@@ -123,14 +151,15 @@ class MuseMagics(Magics):  # type: ignore[misc]
             arguments = _parse(self.deny, line, unquoted=True)
             words = [*([arguments.approval] if arguments.approval else []), *arguments.why]
             number = int(words.pop(0)) if words and words[0].isdecimal() else None
-            seq = self._session().answer(number, "deny", by="magic", why=" ".join(words))
+            seq = self._opened().answer(number, "deny", by="magic", why=" ".join(words))
             print(f"Denied {seq}.")
 
-    def _ready(self, *, offer: bool = True) -> Host:
+    def _ready(self, *, offer: bool = True, pending: bool = True) -> Host:
         if self._host is None:
             from pathlib import Path
 
             from musecode_jupyter.jupyter.host import Host
+            from musecode_jupyter.jupyter.notebook import NotebookAccess
             from musecode_jupyter.session import Settings
 
             chosen = MuseCode(parent=self.shell)
@@ -143,64 +172,87 @@ class MuseMagics(Magics):  # type: ignore[misc]
                     price=chosen.price or None,
                     effort=chosen.effort or None,
                     approvals=chosen.approvals or None,
+                    ask_steps=chosen.ask_steps or None,
                 ),
-                interactive=_can_ask(self.shell),
+                NotebookAccess(self.shell, {"on": True, "off": False}.get(chosen.cells)),
+                getattr(self.shell, "kernel", None),
             )
+            self._host.attach()
+        self._host.interactive = _can_ask(self.shell)
         if offer and self._host.open is None:
             line = self._host.offer()
             if line:
                 print(line)
+        if pending and self._host.open is not None:
+            _tell(self._host.open)
         return self._host
 
-    def _session(self) -> Session:
-        return self._ready().session()
+    def _opened(self) -> Session:
+        return self._ready(pending=False).opened()
 
-    def _goal_word(self, words: list[str]) -> Any:
-        from musecode_jupyter.jupyter.commands import goal_text
+    def _active(self) -> GoalHandle:
+        """The goal that was set or resumed last; a session is not opened only to find none in it."""
+        from musecode_jupyter.session.core import NO_GOAL
 
         host = self._ready()
-        word = words[0] if words else ""
-        if word in LATER_WORDS:
+        if host.open is None:
+            raise UsageError(NO_GOAL)
+        return host.open.newest_goal()
+
+    def _goal_word(self, arguments: Any) -> None:
+        from musecode_jupyter.jupyter.commands import goal_text
+        from musecode_jupyter.session.core import NO_GOAL
+
+        words = arguments.words
+        options = arguments.verify or arguments.wait or _limits(arguments).given
+        if not words and options:
+            raise UsageError("Give the goal's text with its options; `%goal edit` changes the goal that there is.")
+        if words and (options or len(words) > 1):
             raise UsageError(
-                f"%goal {word} is not available yet; `%goal stop` ends the goal, and a new one can be set."
+                f"%goal {words[0]} takes nothing more. A goal that begins with {words[0]!r} needs the cell form."
             )
-        if word in GOAL_WORDS and len(words) > 1:
-            raise UsageError(f"%goal {word} takes nothing more. A goal that begins with {word!r} needs the cell form.")
-        handle = host.session().newest_goal()
+        host = self._ready()
+        word = words[0] if words else ""
+        if not word and (host.open is None or host.open.goals.active is None):
+            print(NO_GOAL)
+            return
+        handle = self._active()
         if word == "pause":
             handle.pause()
             print("The goal rests after the step that is under way.")
         elif word == "resume":
-            handle.resume()
-            print("The goal goes on.")
+            note = host.session_for_work().resume_goal(handle.number)
+            print("The goal goes on." + (f" {note}" if note else ""))
         elif word == "stop":
             handle.stop()
             print("The goal is stopped; what was done so far is kept.")
+        elif word == "clear":
+            branch = handle.clear()
+            print("The goal is forgotten." + (f" Its work is kept on branch {branch}." if branch else ""))
         else:
             print(goal_text(handle))
-        return None
 
     def _steer(self, text: str) -> None:
         # Taken as typed: an apostrophe or a dash in it is no quotation and no option.
-        self._session().newest_goal().steer(text.strip())
+        self._active().steer(text.strip())
         print("The agent reads it before its next step.")
 
+    def _edit(self, text: str, arguments: Any) -> None:
+        if arguments.verify or arguments.wait:
+            raise UsageError("%goal edit takes a text and limits; what decides the goal is fixed when it is set.")
+        handle = self._active()
+        handle.edit(text, **_limits(arguments).given)
+        running = handle.status == "running"
+        print("The goal is changed." + ("" if running else " `%goal resume` goes on with it."))
+
     def _start_goal(self, text: str, arguments: Any) -> GoalHandle:
-        from musecode_jupyter.jupyter.commands import finished_goal_text, show_live, show_static
-        from musecode_jupyter.session.core import GoalSpec
-        from musecode_jupyter.session.settings import parse_usd
+        from musecode_jupyter.jupyter.commands import finished_goal_text, show_live, show_root, show_static
+        from musecode_jupyter.session import GoalSpec
 
         host = self._ready()
-        spec = GoalSpec(
-            text,
-            tuple(arguments.verify),
-            usd=None if arguments.budget is None else parse_usd(arguments.budget),
-            tokens=arguments.tokens,
-            calls=arguments.calls,
-            hours=arguments.hours,
-            steps=arguments.steps,
-        )
-        session = host.session()
+        spec = GoalSpec(text, tuple(arguments.verify), **_limits(arguments).given)
+        session = host.session_for_work(spec)
+        show_root(session)
         handle = session.start_goal(spec)
         if host.interactive:
             show_live(host, handle)
@@ -210,9 +262,19 @@ class MuseMagics(Magics):  # type: ignore[misc]
             except KeyboardInterrupt:
                 raise KeyboardInterrupt("the wait was interrupted; the goal goes on (%goal shows it)") from None
             print(finished_goal_text(handle))
+            _tell(session)
             if not host.interactive:
                 show_static(host)
         return handle
+
+
+def _tell(session: Session) -> None:
+    """Print what waits for the user, and what there is to know about the session."""
+    from musecode_jupyter.jupyter.rule_words import waiting_line
+
+    for line in (waiting_line(session), *session.take_notices()):
+        if line:
+            print(line)
 
 
 def _parse(magic: Any, line: str, *, unquoted: bool = False) -> Any:
@@ -224,6 +286,14 @@ def _parse(magic: Any, line: str, *, unquoted: bool = False) -> Any:
             raise UsageError(f"{error}: close the quotation, or use the cell form.") from None
         words = line.split()
     return magic.parser.parse_args(words)
+
+
+def _limits(arguments: Any) -> Limits:
+    from musecode_jupyter.session.settings import parse_usd
+    from musecode_jupyter.skills.limits import Limits
+
+    usd = None if arguments.budget is None else parse_usd(arguments.budget)
+    return Limits(usd, arguments.tokens, arguments.calls, arguments.hours, arguments.steps)
 
 
 @contextlib.contextmanager

@@ -34,9 +34,11 @@ class SessionOpened(Payload):
     workspace: str = Field(description="absolute path of the user's repository or folder")
     version: str = Field(description="version of this program")
     model: str
-    api: str = Field(description="responses, chat or local")
+    api: str = Field(description="responses, chat, messages or local")
     profile: str = Field(description="driver or guided")
     approvals: str = Field(description="ask, deny or allow-workspace")
+    sandbox: str = Field(default="", description="where commands run: bubblewrap, or plain with the reason")
+    network: str = Field(default="", description="whether commands have the network: allow or deny")
 
 
 class SessionResumed(Payload):
@@ -47,7 +49,16 @@ class SessionResumed(Payload):
     api: str
     profile: str
     approvals: str
+    sandbox: str = ""
+    network: str = ""
     last_seq: int = Field(description="last event of the generation before")
+
+
+class SessionMode(Payload):
+    """Questions are treated in another way from here on, because work was asked for from another kind of front end."""
+
+    approvals: str = Field(description="ask, deny or allow-workspace")
+    interactive: bool = Field(description="whether somebody can be asked")
 
 
 class SessionClosed(Payload):
@@ -93,6 +104,27 @@ class UserInterrupt(Payload):
     """The user stopped something."""
 
     scope: str
+
+
+class NotebookAttached(Payload):
+    """What of the user's notebook goes to an agent with the question that names this event as its cause."""
+
+    to: str
+    cell: str = Field(description="id of the cell")
+    text: str
+
+
+class KernelWaiting(Payload):
+    """Approved code for the user's kernel is held up, as a rule by the cell that runs."""
+
+    call: int
+    why: str
+
+
+class KernelRunning(Payload):
+    """Approved code begins to run in the user's kernel."""
+
+    call: int
 
 
 class AgentCreated(Payload):
@@ -171,16 +203,25 @@ class ModelFailed(Payload):
     error_kind: str
     attempts: int
     seconds: float
-    cost_usd: float = 0.0
+    cost_usd: float = Field(default=0.0, description="estimate for the last attempt, if it may be charged for")
+    tokens: int = Field(default=0, description="the same in tokens")
 
 
 class ModelRetried(Payload):
-    """One attempt failed and the same bytes will be sent again."""
+    """One attempt failed and the request will be sent again: the same bytes, unless `digest` says otherwise."""
 
     request: int
     attempt: int
     error: str
     wait_s: float
+    error_kind: str = ""
+    cost_usd: float = Field(default=0.0, description="estimate for this attempt, if it may be charged for")
+    tokens: int = Field(default=0, description="the same in tokens")
+    origin: str | None = Field(
+        default=None, description="set where the server refused reasoning items: what is sent now has none of before"
+    )
+    digest: str | None = Field(default=None, description="BLAKE2b-128 of the request bytes from here on")
+    bytes: int | None = None
 
 
 class ModelAbandoned(Payload):
@@ -189,6 +230,7 @@ class ModelAbandoned(Payload):
     request: int
     why: str
     cost_usd: float
+    tokens: int = Field(default=0, description="the same in tokens")
 
 
 class ToolRequested(Payload):
@@ -230,6 +272,7 @@ class ToolFinished(Payload):
     exit: int | None = None
     seconds: float = 0.0
     output_path: str | None = Field(default=None, description="file in the session folder with the whole output")
+    fenced: bool = Field(default=False, description="whether a prompt shows the output between marks, as data")
 
 
 class ToolFailed(Payload):
@@ -271,11 +314,11 @@ class ApprovalRequested(Payload):
 
 
 class ApprovalGranted(Payload):
-    """The user's yes. `scope` is once or session."""
+    """The user's yes. `scope` is once, session or workspace."""
 
     approval: int
     by: str
-    scope: Literal["once", "session"]
+    scope: Literal["once", "session", "workspace"]
 
 
 class ApprovalDenied(Payload):
@@ -294,11 +337,42 @@ class ApprovalExpired(Payload):
 
 
 class RuleAdded(Payload):
-    """The user allowed an action for the rest of the session."""
+    """The user allowed an action: for the rest of the session, or in this repository."""
 
-    rule: str
+    rule: str = Field(description="the rule in words")
     action: str
     approval: int | None = None
+    scope: Literal["session", "workspace"] = "session"
+    form: Literal["", "exact", "prefix", "tool", "landing"] = ""
+    text: str = Field(default="", description="the command, its first words, the tool, or the branch")
+    words: list[str] = Field(default_factory=list, description="prefix: the words that a command must begin with")
+    programs: list[str] = Field(default_factory=list, description="what the shell and each command's name led to")
+    place: Literal["worktree", "checkout"] = "worktree"
+    by: str = ""
+    since: str = ""
+
+
+class RuleRemoved(Payload):
+    """A rule is in force no more; `rule` is the seq of its rule.added."""
+
+    rule: int
+    by: str
+
+
+class RepositoryChange(Payload):
+    """One thing that is not as before: a ref, HEAD, the index, an entry of the stash. None stands for not there."""
+
+    what: str
+    before: str | None
+    after: str | None
+    undo: str = Field(description="shell command that puts it back")
+
+
+class RepositoryTouched(Payload):
+    """The user's own repository changed while a command ran without a sandbox."""
+
+    call: int
+    changes: list[RepositoryChange]
 
 
 class FileObserved(Payload):
@@ -337,6 +411,32 @@ class GoalSet(Payload):
     model: str = ""
 
 
+class GoalLimits(Payload):
+    """Limits of a goal; a missing one is no limit."""
+
+    usd: float | None = None
+    tokens: int | None = None
+    calls: int | None = None
+    hours: float | None = None
+    steps: int | None = None
+
+
+class GoalEdited(Payload):
+    """The user gave the goal other limits, or another text. The clauses that decide it stay."""
+
+    goal: int
+    agent: str
+    old: GoalLimits
+    new: GoalLimits = Field(description="all limits that hold from here on")
+    text: str | None = Field(default=None, description="the new text, of which the agent is told; none: it stays")
+
+
+class GoalCleared(Payload):
+    """The user wants no more of this goal: it cannot be resumed. Its branch and worktree are kept."""
+
+    goal: int
+
+
 class GoalPaused(Payload):
     """The goal rests until it is resumed."""
 
@@ -349,6 +449,7 @@ class GoalResumed(Payload):
 
     goal: int
     why: str = ""
+    branch: str | None = Field(default=None, description="the branch to land on from here on; none: as before")
 
 
 class GoalClaimed(Payload):
@@ -380,7 +481,7 @@ class GoalMet(Payload):
 
 
 class GoalStopped(Payload):
-    """The goal ended without being met; resumable unless `state` is stopped."""
+    """The goal ended without being met; it can be resumed."""
 
     goal: int
     state: Literal["budget", "stalled", "blocked", "stopped", "error"]
@@ -401,6 +502,15 @@ class WorktreeCreated(Payload):
 
     worktree: int
     path: str
+
+
+class WorktreeUpdated(Payload):
+    """The worktree holds the user's commits up to `target`, merged with the agent's work."""
+
+    worktree: int
+    commit: str = Field(description="the merge, at which the agent's branch is now")
+    target: str
+    files: list[str] = Field(description="what the user's commits changed")
 
 
 class WorktreeRemoving(Payload):
@@ -477,6 +587,7 @@ class BudgetExceededEvent(Payload):
 
     scope: str
     why: str
+    needed: float | None = Field(default=None, description="the least limit that would have let the step pass")
 
 
 class SecretRedacted(Payload):
@@ -489,12 +600,16 @@ class SecretRedacted(Payload):
 KINDS: dict[str, type[Payload]] = {
     "session.opened": SessionOpened,
     "session.resumed": SessionResumed,
+    "session.mode": SessionMode,
     "session.closed": SessionClosed,
     "log.recovered": LogRecovered,
     "state.digest": StateDigest,
     "user.message": UserMessage,
     "user.steer": UserSteer,
     "user.interrupt": UserInterrupt,
+    "notebook.attached": NotebookAttached,
+    "kernel.waiting": KernelWaiting,
+    "kernel.running": KernelRunning,
     "agent.created": AgentCreated,
     "agent.state": AgentState,
     "agent.seeded": AgentSeeded,
@@ -517,9 +632,13 @@ KINDS: dict[str, type[Payload]] = {
     "approval.denied": ApprovalDenied,
     "approval.expired": ApprovalExpired,
     "rule.added": RuleAdded,
+    "rule.removed": RuleRemoved,
+    "repository.touched": RepositoryTouched,
     "file.observed": FileObserved,
     "file.changed": FileChanged,
     "goal.set": GoalSet,
+    "goal.edited": GoalEdited,
+    "goal.cleared": GoalCleared,
     "goal.paused": GoalPaused,
     "goal.resumed": GoalResumed,
     "goal.claimed": GoalClaimed,
@@ -528,6 +647,7 @@ KINDS: dict[str, type[Payload]] = {
     "goal.stopped": GoalStopped,
     "worktree.creating": WorktreeCreating,
     "worktree.created": WorktreeCreated,
+    "worktree.updated": WorktreeUpdated,
     "worktree.removing": WorktreeRemoving,
     "worktree.removed": WorktreeRemoved,
     "merge.enqueued": MergeEnqueued,

@@ -16,6 +16,8 @@ _SHORTEST_SECRET = 8
 # A stream holds back this much at most while it waits for the end of what may be a secret, in characters.
 _HELD = 1 << 16
 _KEPT = 1 << 12
+# More than a value with blanks in it can be long, in characters.
+_REACH = 20_000
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,35 @@ def _key_like(text: str) -> bool:
     return _mixed(text) and (len(text) >= 40 or any(each.isupper() for each in text))
 
 
+# What stands in examples and defaults, and what is code rather than a value.
+_PLACEHOLDER = re.compile(
+    r"(?i:change[-_]?(?:me|it|this)|your\b.*|your[-_].*|my[-_]?(?:secret|password|token|key)|example.*|placeholder.*"
+    r"|dummy.*|fake.*|sample.*|insert.*|replace.*|todo|none|null|true|false|undefined|x{3,}|\*+|\.{2,}|-+"
+    r"|(?:password|passwd|pass|secret|token|admin|root|user|test|postgres|mysql|guest|default)[-_]?\d{0,4})\Z"
+)
+_CODE = re.compile(r"[$`(){}<>\[\]|]|^(?:os|self|config|settings|process|env|getenv)\b|://")
+
+
+def _value_of(text: str) -> str:
+    return text.replace("\\", "").strip("\"'")
+
+
+def _password_like(text: str) -> bool:
+    """A value of a variable that holds a password: anything but a placeholder, code, or one plain word."""
+    value = _value_of(text)
+    if len(value) < 4 or _PLACEHOLDER.match(value) or _CODE.search(value):
+        return False
+    return " " in value or len(value) >= 16 or not value.replace("-", "").replace("_", "").isalpha()
+
+
+def _key_value(text: str) -> bool:
+    """A value of a variable that holds a key: letters and digits of some length, not a name or a number."""
+    value = _value_of(text)
+    if len(value) < 8 or _PLACEHOLDER.match(value) or _CODE.search(value):
+        return False
+    return _mixed(value) and not _WORDS.match(value)
+
+
 def _pattern(name: str, hints: tuple[str, ...], regex: str, accept: Callable[[str], bool] = _always) -> _Pattern:
     # ASCII only: else `ſ` would be an `s` to the expression and not to its hint.
     return _Pattern(name, hints, re.compile(regex, re.ASCII), accept)
@@ -64,7 +95,21 @@ def _pattern(name: str, hints: tuple[str, ...], regex: str, accept: Callable[[st
 
 _NAME = (
     r"(?:(?i:(?:api[_-]?key|apikey|secret|secret[_-]?key|access[_-]?key|private[_-]?key|password|passwd"
-    r"|access[_-]?token|auth[_-]?token|refresh[_-]?token|bearer[_-]?token|client[_-]?secret))|(?<![a-z])TOKEN)"
+    r"|access[_-]?token|auth[_-]?token|refresh[_-]?token|bearer[_-]?token|client[_-]?secret))"
+    r"|(?<![a-z])TOKEN|(?<![A-Za-z_])token)"
+)
+# A variable of an environment, as a shell, a .env file, a YAML file or the repr of a mapping writes it.
+_VARIABLE = r"(?<![\w$.%-])(?:[A-Z0-9]+_)*"
+_SET = r"(?:=|(?:\\?[\"'])[ \t]*:[ \t]*(?=\\?[\"'])|:[ \t]+)"
+_OPEN_QUOTE = r"(?:\\?\"[^\"\n\\]{0,4096}|\\?'[^'\n\\]{0,4096})"
+_QUOTED = r"\\?\"[^\"\n\\]{1,4096}\\?\"|\\?'[^'\n\\]{1,4096}\\?'"
+_BARE = r"[^\s\"'`;&|,\\(){}\[\]<>]{4,4096}(?![(\[{])"
+_PASSWORD_WORD = r"(?:PASSWORD|PASSWD|PASSPHRASE|(?<=_)PASS|SECRET|CREDENTIALS?|SECRET_KEY_BASE)"
+_KEY_WORD = r"(?:KEY|APIKEY|TOKEN|PAT|COOKIE|DSN|WEBHOOK)"
+# A line that may still become a value in quotes, or a header of cookies; a stream holds it back from its beginning.
+_LINE_OPEN = re.compile(
+    rf"(?:{_VARIABLE}(?:{_PASSWORD_WORD}|{_KEY_WORD}){_SET}{_OPEN_QUOTE}|(?i:cookie)\\?[\"']?:[^\n]{{0,16384}})\Z",
+    re.ASCII,
 )
 _PEM_BEGIN = r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY-----"
 _PEM_END = r"-----END (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY-----"
@@ -101,8 +146,35 @@ _PATTERNS = (
     _pattern("huggingface-token", ("hf_",), r"(?<![A-Za-z0-9_])(?P<secret>hf_[A-Za-z0-9]{30,})"),
     _pattern("meta-key", ("llm|",), r"(?<![A-Za-z0-9])(?P<secret>LLM\|[0-9]{6,}\|[A-Za-z0-9_-]{16,})"),
     _pattern("sk-key", ("sk-",), r"(?<![\w-])(?P<secret>sk-[A-Za-z0-9_-]{20,})", _key_like),
+    _pattern(
+        "vendor-key",
+        (
+            *("_live_", "_test_", "npm_", "pypi-age", "sg.", "xapp-", "age-secret-key-", "dop_v1_", "dapi", "hvs."),
+            *("gsk_", "xai-", "accountkey=", ":aa", "hooks.slack.com"),
+        ),
+        r"(?<![A-Za-z0-9_-])(?P<secret>[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{36}|pypi-AgE[\w-]{16,}"
+        r"|SG\.[\w-]{20,24}\.[\w-]{40,46}|xapp-[0-9]-[A-Z0-9]{8,}-[0-9]{8,}-[a-f0-9]{32,}|AGE-SECRET-KEY-1[0-9A-Z]{58}"
+        r"|dop_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}|hvs\.[\w-]{24,}|gsk_[A-Za-z0-9]{40,}|xai-[A-Za-z0-9]{40,}"
+        r"|(?<=AccountKey=)[A-Za-z0-9+/]{60,}={0,2}|[0-9]{8,10}:AA[\w-]{33}"
+        r"|(?<=hooks\.slack\.com/)services/T[A-Z0-9]{6,}/B[A-Z0-9]{6,}/[A-Za-z0-9]{16,})(?![\w-])",
+        _mixed,
+    ),
+    _pattern(
+        "cookie",
+        ("cookie",),
+        r"(?<![\w-])(?i:(?:set-)?cookie)(?:\\?[\"'])?:[ \t]*(?:\\?[\"'])?(?P<secret>[\w.-]{1,128}=[^\s;\"'\\]{6,4096}"
+        r"(?:;[ \t]*[\w.-]{1,128}(?:=[^\s;\"'\\]{0,512})?){0,24})",
+        _mixed,
+    ),
     _pattern("bearer", ("bearer",), r"(?<!\w)(?i:bearer)[ \t]+(?P<secret>[A-Za-z0-9._~+/=-]{16,})", _mixed),
     _pattern("basic-auth", ("basic",), r"(?<!\w)(?i:authorization:[ \t]*basic)[ \t]+(?P<secret>[A-Za-z0-9+/=]{8,})"),
+    _pattern(
+        "authorization",
+        ("authorization",),
+        r"(?i:authorization)(?:\\?[\"'])?[ \t]*[:=][ \t]*(?:\\?[\"'])?(?:[A-Za-z0-9-]{2,20}[ \t]+)?"
+        r"(?P<secret>[A-Za-z0-9._~+/=:-]{16,})(?![A-Za-z0-9._~+/=:(\[{-])",
+        _random,
+    ),
     _pattern("url-password", ("://",), r"(?<=://)[^/\s:@\"'\[\]]{0,64}:(?P<secret>[^/\s:@\"'\[\]]{3,})(?=@)"),
     _pattern(
         "assignment",
@@ -111,12 +183,34 @@ _PATTERNS = (
         r"(?P<secret>[A-Za-z0-9_+/=.~-]{12,})(?![A-Za-z0-9_+/=.~(\[{-])",
         _random,
     ),
+    _pattern(
+        "password",
+        ("pass", "secret", "credential"),
+        rf"{_VARIABLE}{_PASSWORD_WORD}{_SET}(?P<secret>{_QUOTED}|{_BARE})",
+        _password_like,
+    ),
+    _pattern(
+        "variable",
+        ("key", "token", "pat", "cookie", "dsn", "webhook"),
+        rf"{_VARIABLE}{_KEY_WORD}{_SET}(?P<secret>{_QUOTED}|{_BARE})",
+        _key_value,
+    ),
 )
 _SECRET_NAME = re.compile(_NAME + r"\Z", re.ASCII)
+_PASSWORD_NAME = re.compile(rf"{_VARIABLE}{_PASSWORD_WORD}\Z", re.ASCII)
+_KEY_NAME = re.compile(rf"{_VARIABLE}{_KEY_WORD}\Z", re.ASCII)
+_LINE_HINT = re.compile(r"[\"']|[Cc][Oo][Oo][Kk][Ii][Ee]")
+_WIDE = [pattern for pattern in _PATTERNS if pattern.name in {"password", "variable", "cookie"}]
+MARK = re.compile(r"\[redacted:[a-z-]+\]")
+"""What stands in the place of a secret."""
 _SECRET_VALUE = re.compile(r"[^\s\[]{12,4096}\Z")
 _HINTS = tuple(dict.fromkeys(hint for pattern in _PATTERNS for hint in pattern.hints))
 # Words after which a stream must not be cut: their value may follow.
-_LEAD = re.compile(rf"(?:(?i:bearer|basic|authorization:)|{_NAME}(?:\\?[\"'])?|[=:](?:\\?[\"'])?)[ \t]*\Z", re.ASCII)
+_LEAD = re.compile(
+    rf"(?:(?i:bearer|basic)|(?i:authorization)(?:\\?[\"'])?[ \t]*[:=][ \t]*(?:\\?[\"'])?[A-Za-z0-9-]{{0,20}}"
+    rf"|{_NAME}(?:\\?[\"'])?|(?:{_PASSWORD_WORD}|{_KEY_WORD})\\?[\"']|[=:](?:\\?[\"'])?)[ \t]*\Z",
+    re.ASCII,
+)
 _MARKS = {f"[redacted:{name}]" for name in (*(each.name for each in _PATTERNS), "secret")}
 
 
@@ -193,15 +287,16 @@ class Redactor:
 
     def _entry(self, key: Any, value: Any, hits: set[str]) -> Any:
         value = self._value(value, hits)
-        if (
-            isinstance(value, str)
-            and isinstance(key, str)
-            and _SECRET_NAME.search(key)
-            and _SECRET_VALUE.match(value)
-            and _random(value)
+        if not (isinstance(value, str) and isinstance(key, str)):
+            return value
+        for name, known, accept in (
+            ("assignment", _SECRET_NAME, lambda text: bool(_SECRET_VALUE.match(text)) and _random(text)),
+            ("password", _PASSWORD_NAME, _password_like),
+            ("variable", _KEY_NAME, _key_value),
         ):
-            hits.add("assignment")
-            return "[redacted:assignment]"
+            if known.search(key) and accept(value):
+                hits.add(name)
+                return f"[redacted:{name}]"
         return value
 
 
@@ -249,10 +344,13 @@ class RedactionStream:
             spans += [match.span() for match in _PATTERNS[0].regex.finditer(text)]
             if _PEM_OPEN.match(text, begin) and not re.search(_PEM_END, text[begin:]):
                 limit = min(limit, begin)
+        line = max(text.rfind("\n") + 1, len(text) - _REACH, 0)
+        if _LINE_HINT.search(text, line) and (opened := _LINE_OPEN.search(text, line)):
+            limit = min(limit, opened.start())
         cut = limit
         while cut > 0:
             cut = max(text.rfind(" ", 0, cut), text.rfind("\n", 0, cut), text.rfind("\t", 0, cut)) + 1
-            inside = [start for start, end in spans if start < cut < end]
+            inside = [start for start, end in (*spans, *_wide_spans(text, cut)) if start < cut < end]
             if inside:
                 cut = inside[0]
             elif text[cut - 1 : cut] == "\n" or not _LEAD.search(text, max(0, cut - 256), cut):
@@ -261,6 +359,14 @@ class RedactionStream:
                 cut -= 1
         # Text without any place to cut goes out as it is redacted now, but for an end longer than most keys.
         return len(text) - _KEPT if len(text) - cut > _HELD else max(cut, 0)
+
+
+def _wide_spans(text: str, cut: int) -> list[tuple[int, int]]:
+    """Where values with blanks in them stand around `cut`."""
+    if not cut:
+        return []
+    first, last = max(0, cut - _REACH), cut + _REACH
+    return [match.span() for pattern in _WIDE for match in pattern.regex.finditer(text, first, last)]
 
 
 def _apply(pattern: _Pattern, text: str, hits: set[str]) -> str:

@@ -15,6 +15,9 @@ DEFAULT_MODEL: Final = "muse-spark-1.3"
 Tier = Literal["standard", "contributor", "local"]
 Profile = Literal["driver", "guided"]
 
+CACHE_WRITE: Final = 1.25
+"""What a token written into the cache costs in input tokens: Anthropic's published factor for five minutes."""
+
 _EFFORTS: Final = ("minimal", "low", "medium", "high", "xhigh")
 
 
@@ -169,7 +172,8 @@ def parse_price(text: str) -> Price:
 
 
 def cost(info: ModelInfo, usage: Usage) -> float:
-    """US dollars for one call; cached tokens are part of the input, reasoning tokens part of the output."""
+    """US dollars for one call; cached and written tokens are part of the input, reasoning tokens part of the output."""
     price = info.price
-    fresh = max(0, usage.input - usage.cached)
-    return (fresh * price.input + usage.cached * price.cached + usage.output * price.output) / 1e6
+    fresh = max(0, usage.input - usage.cached - usage.written)
+    into = fresh * price.input + usage.cached * price.cached + usage.written * price.input * CACHE_WRITE
+    return (into + usage.output * price.output) / 1e6

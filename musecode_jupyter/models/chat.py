@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from musecode_jupyter.models.client import Answer, HttpClient, arguments_text, text_of
 from musecode_jupyter.models.conversation import (
     Turn,
     arrange,
     check_request,
     dump_json,
-    fresh_call_ids,
-    parse_json,
     sorted_tools,
     wire_arguments,
     wire_call_id,
@@ -22,7 +19,7 @@ from musecode_jupyter.models.conversation import (
 )
 from musecode_jupyter.models.failures import Caller, event_failure
 from musecode_jupyter.models.metering import usage_of
-from musecode_jupyter.models.transport import READ_STALL, checked_key, origin_of, post_events
+from musecode_jupyter.models.sse import ServerEvent
 from musecode_jupyter.models.types import (
     Final,
     Item,
@@ -34,48 +31,23 @@ from musecode_jupyter.models.types import (
     ToolCall,
     Usage,
 )
-from musecode_jupyter.runtime.errors import ModelError
-
-if TYPE_CHECKING:
-    import httpx
 
 _MIN_OUTPUT = 16
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+# Names that servers are known to give to a proper end.
+_COMPLETE = frozenset({"stop", "tool_calls", "function_call", "eos", "eos_token", "stop_sequence", "end_turn"})
+_FAILED = frozenset({"error", "abort", "cancelled"})
 
 
-class ChatClient:
-    """`ModelClient` for `POST {base_url}/chat/completions`, always streaming.
+class ChatClient(HttpClient):
+    """`ModelClient` for `POST {base_url}/chat/completions`.
 
     Reasoning items, `effort` and `cache_key` have no common form among these servers and are not sent. The
-    parameters are those of `ResponsesClient`.
-
-    Raises
-    ------
-    ConfigurationError
-        If the key cannot be put into a header.
+    parameters are those of `HttpClient`.
     """
 
-    def __init__(
-        self,
-        http: httpx.AsyncClient,
-        base_url: str,
-        api_key: str | None,
-        *,
-        key_source: str = "MUSECODE_API_KEY",
-        tier: str = "standard",
-        read_timeout: float = READ_STALL,
-    ) -> None:
-        self._http = http
-        self._base_url = base_url.rstrip("/")
-        self._key = checked_key(api_key, key_source)
-        self._key_source = key_source
-        self._read_timeout = read_timeout
-        self._origin = origin_of("chat", base_url, self._key, tier)
-
-    @property
-    def origin(self) -> str:
-        """Digest of endpoint, key and tier; this dialect has no reasoning items to bind to it."""
-        return self._origin
+    dialect = "chat"
+    path = "/chat/completions"
 
     def body(self, request: ModelRequest) -> bytes:
         """The exact bytes of `request`; messages come last, so that they are a prefix of the next request's.
@@ -114,42 +86,8 @@ class ChatClient:
         wire["messages"] = _messages(request)
         return dump_json(wire)
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
-        """Send `body(request)`; yield deltas, then exactly one `Final`.
-
-        Raises
-        ------
-        ModelError
-            For every failure; a stream that ends before a finish reason is one (`stream_cut`).
-        """
-        body = self.body(request)
-        caller = Caller(
-            url=f"{self._base_url}/chat/completions",
-            base_url=self._base_url,
-            key_source=self._key_source,
-            key=self._key,
-            model=request.model,
-        )
-        answer = _Answer(caller)
-        try:
-            async with aclosing(post_events(self._http, caller, body, read_timeout=self._read_timeout)) as events:
-                async for event in events:
-                    if event.is_done:
-                        break
-                    for part in answer.take(event.data):
-                        yield part
-        except ModelError as error:
-            # After the finish reason only the usage and `[DONE]` can be missing.
-            if not answer.finish or error.kind not in ("stream_cut", "timeout"):
-                raise
-        if not answer.finish:
-            raise ModelError(
-                f"the stream from {self._base_url} ended without a finish reason; its outcome is unknown and "
-                "nothing of it is used: try again",
-                kind="stream_cut",
-                retryable=True,
-            )
-        yield answer.final(request, body)
+    def _answer(self, caller: Caller, request: ModelRequest) -> Answer:
+        return _Answer(caller, self._origin)
 
 
 def _messages(request: ModelRequest) -> list[dict[str, Any]]:
@@ -198,12 +136,12 @@ class _Slot:
     arguments: str = ""
 
 
-class _Answer:
-    """What a stream has said so far."""
+class _Answer(Answer):
+    """What a stream of chunks has said so far; the finish reason ends it, and only its usage may follow."""
 
-    def __init__(self, caller: Caller) -> None:
-        self.finish = ""
-        self._caller = caller
+    def __init__(self, caller: Caller, origin: str) -> None:
+        super().__init__(caller, origin)
+        self._finish = ""
         self._text: list[str] = []
         self._refused = False
         self._slots: list[_Slot] = []
@@ -212,46 +150,40 @@ class _Answer:
         self._model: str | None = None
         self._id: str | None = None
 
-    def take(self, data: str) -> list[StreamPart]:
-        """One chunk's parts of the answer."""
-        try:
-            chunk = parse_json(data)
-        except ValueError:
-            chunk = None
-        if not isinstance(chunk, dict):
-            raise ModelError(
-                f"{self._caller.url} sent a chunk that is no JSON object: try again, or check MUSECODE_API",
-                kind="protocol",
-                retryable=True,
-            )
+    def take(self, event: ServerEvent) -> Iterable[StreamPart]:
+        chunk = self.parse(event)
+        self._count(chunk.get("usage"))
+        if self.ended:
+            return ()
         if chunk.get("error"):
             error = chunk["error"]
-            raise event_failure(self._caller, error if isinstance(error, dict) else {"message": error})
-        self._model = self._model or _text(chunk.get("model")) or None
-        self._id = self._id or _text(chunk.get("id")) or None
-        self._count(chunk.get("usage"))
+            raise event_failure(self.caller, error if isinstance(error, dict) else {"message": error})
+        self._model = self._model or text_of(chunk.get("model")) or None
+        self._id = self._id or text_of(chunk.get("id")) or None
         choices = chunk.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(choice, dict) or choice.get("index"):
-            return []
+            return ()
         delta = choice.get("delta")
         parts = self._delta(delta) if isinstance(delta, dict) else []
-        finish = _text(choice.get("finish_reason"))
-        if finish == "error":
-            raise event_failure(self._caller, {"type": "server_error", "message": "the answer ended in an error"})
-        self.finish = finish or self.finish
+        self._finish = text_of(choice.get("finish_reason"))
+        if self._finish in _FAILED:
+            message = f"the answer ended as {self._finish!r}"
+            raise event_failure(self.caller, {"type": "server_error", "message": message})
+        self.ended = bool(self._finish)
         return parts
 
-    def final(self, request: ModelRequest, body: bytes) -> Final:
-        """The whole answer, once a finish reason has come."""
-        reason = "refusal" if self._refused else _INCOMPLETE.get(self.finish)
+    def final(self) -> Final:
+        reason = "refusal" if self._refused else None
+        if reason is None and self._finish not in _COMPLETE:
+            # A reason that nobody knows may mean that the last call is not whole.
+            reason = _INCOMPLETE.get(self._finish, self._finish)
         items: list[Item] = []
         if text := "".join(self._text):
             phase = "commentary" if self._slots and reason is None else None
             items.append(Message(role="assistant", text=text, phase=phase))
         if reason is None:
-            calls = [ToolCall(call_id=s.call_id, name=s.name, arguments=s.arguments) for s in self._slots]
-            items += fresh_call_ids(calls, request, body)
+            items += [ToolCall(call_id=s.call_id, name=s.name, arguments=s.arguments) for s in self._slots]
         return Final(
             status="completed" if reason is None else "incomplete",
             # An incomplete answer may end inside a call's arguments: none of its calls is handed on.
@@ -264,12 +196,12 @@ class _Answer:
 
     def _delta(self, delta: Mapping[str, Any]) -> list[StreamPart]:
         parts: list[StreamPart] = []
-        thought = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
+        thought = text_of(delta.get("reasoning_content")) or text_of(delta.get("reasoning"))
         if thought:
             parts.append(ReasoningDelta(thought))
-        refusal = _text(delta.get("refusal"))
+        refusal = text_of(delta.get("refusal"))
         self._refused = self._refused or bool(refusal)
-        for piece in (_text(delta.get("content")), refusal):
+        for piece in (text_of(delta.get("content")), refusal):
             if piece:
                 self._text.append(piece)
                 parts.append(TextDelta(piece))
@@ -282,14 +214,12 @@ class _Answer:
     def _call(self, delta: Mapping[str, Any]) -> None:
         function = delta.get("function")
         function = function if isinstance(function, dict) else {}
-        call_id, name = _text(delta.get("id")), _text(function.get("name"))
+        call_id, name = text_of(delta.get("id")), text_of(function.get("name"))
         slot = self._slot(delta.get("index"), call_id, name)
         slot.call_id = slot.call_id or call_id
         if name != slot.name:
             slot.name += name
-        arguments = function.get("arguments")
-        # Ollama and some gateways send the arguments as an object, whole.
-        slot.arguments += json.dumps(arguments) if isinstance(arguments, dict) else _text(arguments)
+        slot.arguments += arguments_text(function.get("arguments"))
 
     def _slot(self, index: object, call_id: str, name: str) -> _Slot:
         """Where a piece belongs: by index, unless another id shows that every call is counted as index 0."""
@@ -314,7 +244,3 @@ class _Answer:
                 )
                 or self._usage
             )
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

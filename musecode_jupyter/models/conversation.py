@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,15 @@ from musecode_jupyter.models.types import (
 )
 from musecode_jupyter.runtime.errors import ModelError
 
+MAX_ARGUMENT_CHARS = 1_000_000
+"""Longest argument text of a call that is accepted, and sent back whole; the largest file that may be edited at once
+is smaller, and a model's output limit much smaller."""
+
+MAX_ARGUMENT_DEPTH = 32
+"""Deepest nesting of a call's arguments; none of the tools has more than two levels."""
+
+_LARGEST_INTEGER = 2**63
+_QUOTED = 300
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_.-]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -113,7 +123,7 @@ def wire_call_id(call_id: str) -> str:
 
 def wire_name(name: str) -> str:
     """A replayed call's function name, made acceptable where the model invented an impossible one."""
-    clean = re.sub(r"[^a-zA-Z0-9_.-]", "_", name) or "unknown"
+    clean = re.sub(r"[^a-zA-Z0-9_.-]", "_", name[:64]) or "unknown"
     head, dot, tail = clean.partition(".")
     return head + dot + tail.replace(".", "_")
 
@@ -122,12 +132,75 @@ def wire_arguments(arguments: str) -> str:
     """The model's own text if it is a JSON object, else one that quotes it: servers parse replays."""
     if not arguments.strip():
         return "{}"
+    if len(arguments) <= MAX_ARGUMENT_CHARS:
+        try:
+            if isinstance(parse_json(arguments), dict):
+                return arguments
+        except ValueError:
+            pass
+    return json.dumps(quoted_arguments(arguments), ensure_ascii=False)
+
+
+def quoted_arguments(arguments: str) -> dict[str, Any]:
+    """An object that shows arguments which are no object; of a text that is too long, its beginning."""
+    text = whole(arguments)
+    if len(text) > MAX_ARGUMENT_CHARS:
+        text = f"{text[:_QUOTED]} [... {len(text) - _QUOTED} more characters]"
+    return {"invalid_arguments": text}
+
+
+def arguments_object(arguments: str) -> dict[str, Any]:
+    """The arguments of a call as they may be acted on; no text means no arguments.
+
+    Raises
+    ------
+    ValueError
+        Not one JSON object, or one that cannot be logged, sent or used as it is; says why, for the model.
+    """
+    if len(arguments) > MAX_ARGUMENT_CHARS:
+        raise ValueError(
+            f"they have {len(arguments)} characters, {MAX_ARGUMENT_CHARS} at most are taken: do it in several calls"
+        )
     try:
-        if isinstance(parse_json(arguments), dict):
-            return arguments
-    except ValueError:
-        pass
-    return json.dumps({"invalid_arguments": whole(arguments)}, ensure_ascii=False)
+        value = json.loads(
+            arguments.strip() or "{}",
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            parse_int=_integer,
+            object_pairs_hook=_no_duplicates,
+        )
+    except RecursionError:
+        raise ValueError(f"nested more than {MAX_ARGUMENT_DEPTH} deep") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"one JSON object is wanted, not {type(value).__name__}")
+    if not shallow(value, MAX_ARGUMENT_DEPTH):
+        raise ValueError(f"nested more than {MAX_ARGUMENT_DEPTH} deep")
+    if _SURROGATE.search(arguments) or ("\\ud" in arguments.lower() and _torn(value)):
+        raise ValueError("they hold half of a surrogate pair: write the character itself")
+    return value
+
+
+def shallow(value: Any, depth: int) -> bool:
+    """Whether `value`, as JSON gives it, is nested at most `depth` deep; what is deeper cannot be written again."""
+    level = [value]
+    for _ in range(depth):
+        level = [
+            child
+            for each in level
+            if isinstance(each, dict | list)
+            for child in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return True
+    return not any(isinstance(each, dict | list) for each in level)
+
+
+def _torn(value: Any) -> bool:
+    if isinstance(value, str):
+        return _SURROGATE.search(value) is not None
+    if isinstance(value, dict):
+        return any(_torn(key) or _torn(child) for key, child in value.items())
+    return isinstance(value, list) and any(_torn(child) for child in value)
 
 
 def fresh_call_ids(calls: Iterable[ToolCall], request: ModelRequest, body: bytes) -> Iterator[ToolCall]:
@@ -167,15 +240,36 @@ def dump_json(value: Any) -> bytes:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON proper: NaN and Infinity are refused with `ValueError`, and so is nesting without end."""
-
-    def no_constant(name: str) -> NoReturn:
-        raise ValueError(f"{name} is not JSON")
-
+    """Parse JSON proper: `ValueError` for NaN, Infinity, numbers beyond a float, and nesting without end."""
     try:
-        return json.loads(text, parse_constant=no_constant)
+        return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not allowed")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:20]} is too large")
+    return number
+
+
+def _integer(text: str) -> int:
+    # Longer ones are not even parsed: the time grows with the square of the digits.
+    if len(text) > 20 or abs(number := int(text)) >= _LARGEST_INTEGER:
+        raise ValueError(f"the number {text[:20]}{'...' if len(text) > 20 else ''} is too large")
+    return number
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return result
 
 
 def _whole_tree(value: Any) -> Any:

@@ -15,13 +15,19 @@ from musecode_jupyter.runtime.errors import ConfigurationError
 if TYPE_CHECKING:
     import httpx
 
+    from musecode_jupyter.models.client import HttpClient
     from musecode_jupyter.models.types import ModelClient
 
 META_BASE_URL: Final = "https://api.meta.ai/v1"
 
-Api = Literal["responses", "chat", "local"]
+Api = Literal["responses", "chat", "messages", "local"]
 
-_APIS: Final[dict[str, Api]] = {"responses": "responses", "chat": "chat", "local": "local"}
+_APIS: Final[dict[str, Api]] = {
+    "responses": "responses",
+    "chat": "chat",
+    "messages": "messages",
+    "local": "local",
+}
 _META_KEYS = ("MODEL_API_KEY", "META_API_KEY")
 _OTHER_KEY = "MUSECODE_API_KEY"
 _SECRET_NAME = re.compile(
@@ -76,6 +82,10 @@ def resolve_endpoint(
     if address:
         return _other(environ, _checked_url(address), model, dialect)
     key_source, key = _first_key(environ, _META_KEYS)
+    if dialect == "messages":
+        raise ConfigurationError(
+            "MUSECODE_API=messages needs an address: set MUSECODE_BASE_URL, MUSECODE_MODEL and MUSECODE_API_KEY"
+        )
     if key is not None:
         return Endpoint(dialect or "responses", META_BASE_URL, model or DEFAULT_MODEL, key_source, key)
     if environ.get(_OTHER_KEY, "").strip():
@@ -100,13 +110,9 @@ def make_client(endpoint: Endpoint, http: httpx.AsyncClient) -> ModelClient:
     ConfigurationError
         For the local endpoint, which has no address before its server runs, and for a bad key.
     """
-    from musecode_jupyter.models.chat import ChatClient
-    from musecode_jupyter.models.responses import ResponsesClient
-
     if endpoint.api == "local":
         raise ConfigurationError("the local model has no address yet: start its server first")
-    kind = ResponsesClient if endpoint.api == "responses" else ChatClient
-    return kind(
+    return _kind(endpoint.api)(
         http,
         endpoint.base_url,
         endpoint.key,
@@ -118,15 +124,24 @@ def make_client(endpoint: Endpoint, http: httpx.AsyncClient) -> ModelClient:
 @cache
 def encoder(api: str, origin: str) -> ModelClient:
     """A client that only forms request bytes, as the caller `origin` did: for comparing them in a replay."""
+    return _kind(api)(_unsent(), "http://127.0.0.1", None, origin=origin)
+
+
+@cache
+def _unsent() -> httpx.AsyncClient:
+    """One HTTP client for all encoders, for making one reads the certificates; nothing is ever sent by it."""
     import httpx
 
+    return httpx.AsyncClient()
+
+
+def _kind(api: str) -> type[HttpClient]:
+    """The client of a dialect; the local model speaks `chat`."""
     from musecode_jupyter.models.chat import ChatClient
+    from musecode_jupyter.models.messages import MessagesClient
     from musecode_jupyter.models.responses import ResponsesClient
 
-    unsent = httpx.AsyncClient()
-    if api == "responses":
-        return ResponsesClient(unsent, "http://127.0.0.1", None, origin=origin)
-    return ChatClient(unsent, "http://127.0.0.1", None)
+    return {"responses": ResponsesClient, "messages": MessagesClient}.get(api, ChatClient)
 
 
 def secrets(environ: Mapping[str, str]) -> list[str]:
@@ -168,9 +183,7 @@ def _checked_api(value: str | None) -> Api | None:
         return None
     if value in _APIS:
         return _APIS[value]
-    if value == "messages":
-        raise ConfigurationError("MUSECODE_API=messages is not available yet: use responses or chat")
-    raise ConfigurationError(f"unknown MUSECODE_API {value!r}: use responses, chat or local")
+    raise ConfigurationError(f"unknown MUSECODE_API {value!r}: use responses, chat, messages or local")
 
 
 def _checked_url(value: str) -> str:
@@ -188,7 +201,7 @@ def _checked_url(value: str) -> str:
     if parts.query or parts.fragment:
         raise ConfigurationError(f"MUSECODE_BASE_URL has a query or fragment, which cannot be kept: {advice}")
     path = parts.path.rstrip("/")
-    for ending in ("/responses", "/chat/completions"):
+    for ending in ("/responses", "/chat/completions", "/messages"):
         if path.endswith(ending):
             raise ConfigurationError(f"MUSECODE_BASE_URL ends in {ending}, which is added here: {advice}")
     return f"{parts.scheme}://{parts.netloc.lower()}{path}"

@@ -18,7 +18,7 @@ _BY_CODE = {
     "rate_limit_exceeded": "rate_limited",
     "server_error": "server_error",
     "server_shutting_down": "server_error",
-    "service_overloaded": "server_error",
+    "service_overloaded": "overloaded",
     "backend_unavailable": "server_error",
     "gateway_timeout": "server_error",
     "payload_too_large": "context_too_long",
@@ -34,7 +34,11 @@ _BY_TYPE = {
     "permission_error": "auth",
     "rate_limit_error": "rate_limited",
     "server_error": "server_error",
-    "overloaded_error": "server_error",
+    "api_error": "server_error",
+    "timeout_error": "timeout",
+    "overloaded_error": "overloaded",
+    "not_found_error": "not_found",
+    "request_too_large": "context_too_long",
     "billing_error": "billing",
     "exceed_context_size_error": "context_too_long",
 }
@@ -46,14 +50,14 @@ _BY_STATUS = {
     408: "timeout",
     413: "context_too_long",
 }
-_RETRYABLE = {"rate_limited", "server_error", "timeout"}
+_RETRYABLE = {"rate_limited", "overloaded", "server_error", "timeout"}
 
 _CONTEXT = re.compile(
     r"context.{0,40}(length|window|size|limit|exceed)|exceed.{0,40}context|prompt is too long"
     r"|too many (input )?tokens",
     re.IGNORECASE | re.DOTALL,
 )
-_FOREIGN = re.compile(r"encrypted|reasoning[ _]items?", re.IGNORECASE)
+_FOREIGN = re.compile(r"encrypted|reasoning[ _]items?|signature|thinking[` ]+block", re.IGNORECASE)
 _POLICY = re.compile(r"content[ _]policy|safety", re.IGNORECASE)
 
 
@@ -96,6 +100,7 @@ def http_failure(caller: Caller, status: int, headers: Mapping[str, str], body: 
             status=status,
             retryable=True,
             retry_after=wait,
+            may_cost=status == 504,
         )
     if status == 404 and not text:
         return ModelError(
@@ -156,6 +161,8 @@ def _failure(caller: Caller, error: Mapping[str, Any], status: int | None, wait:
         status=status,
         retryable=retryable,
         retry_after=wait,
+        # A gateway that gave up waiting has handed the request on.
+        may_cost=status == 504,
     )
 
 
@@ -163,8 +170,10 @@ def _kind(caller: Caller, error: Mapping[str, Any], status: int | None) -> str:
     code, kind_of_error = str(error.get("code") or ""), str(error.get("type") or "")
     named = _BY_CODE.get(code) or _BY_TYPE.get(kind_of_error)
     if status is not None:
+        if status in (503, 529):
+            return "server_error" if _BY_CODE.get(code) == "server_error" else "overloaded"
         if status >= 500:
-            return "server_error"
+            return "overloaded" if named == "overloaded" else "server_error"
         if status == 429:
             return "billing" if named == "billing" else "rate_limited"
         if status == 403 and named == "content_policy":
@@ -201,16 +210,21 @@ def _advice(caller: Caller, kind: str, status: int | None, code: str, wait: floa
             )
         return f"{caller.url} was not found ({label}): check MUSECODE_BASE_URL, MUSECODE_API and MUSECODE_MODEL"
     if kind == "rate_limited":
-        pause = f"wait {wait:g} s" if wait is not None else "wait a little"
-        return f"{host} limits the rate of requests ({label}): {pause}, or run fewer agents at once"
+        return f"{host} limits the rate of requests ({label}): {_pause(wait)}, or run fewer agents at once"
     if kind == "context_too_long":
         return f"the request is too long for {caller.model!r} ({label}): compact it or read less at once"
     if kind == "foreign_reasoning":
-        return f"{host} refuses reasoning items of another key or endpoint ({label}): send without them"
+        return f"{host} refuses reasoning items that it did not make for this key ({label}): send without them"
     if kind == "content_policy":
         return f"{host} refused the request by its content policy ({label}): change what is asked"
     if kind == "timeout":
         return f"{host} gave up waiting ({label}): try again"
+    if kind == "overloaded":
+        return f"{host} is overloaded ({label}): {_pause(wait)}"
     if kind == "server_error":
         return f"{host} failed on its side ({label}): try again later"
     return f"{host} refused the request as invalid ({label})"
+
+
+def _pause(wait: float | None) -> str:
+    return f"wait {wait:g} s" if wait is not None else "wait a little"

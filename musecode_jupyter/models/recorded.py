@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
 
 from musecode_jupyter.models.types import Final, Message, ModelClient, ModelRequest, StreamPart, TextDelta
 from musecode_jupyter.runtime.errors import ModelError
@@ -14,25 +15,35 @@ def body_digest(body: bytes) -> str:
     return hashlib.blake2b(body, digest_size=16).hexdigest()
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """One recorded answer: who asked (`api`, `origin`), the digest of the request's bytes, and what came of it."""
+
+    api: str
+    origin: str
+    digest: str
+    answer: Final | ModelError
+
+
 class RecordedClient:
-    """`ModelClient` that forms requests as `client` does and sends none of them.
+    """`ModelClient` that forms requests as they were formed when recorded and sends none of them.
 
     Parameters
     ----------
-    client
-        The client whose `body` and `origin` were used when the answers were recorded.
+    encode
+        The client that forms request bytes for an API and an origin.
     answers
-        In the order of the requests: digest of a request's bytes (see `body_digest`), and what came of it.
+        In the order of the requests. Each has its own origin: keys, endpoints and APIs may change in a session.
     """
 
-    def __init__(self, client: ModelClient, answers: Sequence[tuple[str, Final | ModelError]]) -> None:
-        self._client = client
+    def __init__(self, encode: Callable[[str, str], ModelClient], answers: Sequence[Recorded]) -> None:
+        self._encode = encode
         self._answers = tuple(answers)
         self._next = 0
 
     @property
     def origin(self) -> str:
-        """The origin of the client that formed the recorded requests."""
+        """The origin of the caller of the next recorded request, or of the last."""
         return self._client.origin
 
     @property
@@ -40,8 +51,19 @@ class RecordedClient:
         """How many recorded answers have not been asked for."""
         return len(self._answers) - self._next
 
+    @property
+    def _client(self) -> ModelClient:
+        if not self._answers:
+            return self._encode("chat", "")
+        recorded = self._answers[min(self._next, len(self._answers) - 1)]
+        return self._encode(recorded.api, recorded.origin)
+
+    def without_reasoning(self) -> RecordedClient:
+        """This client: each recorded answer has the origin of its own request."""
+        return self
+
     def body(self, request: ModelRequest) -> bytes:
-        """The bytes that the recorded client forms."""
+        """The bytes that the next recorded caller forms."""
         return self._client.body(request)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
@@ -60,7 +82,7 @@ class RecordedClient:
                 "goes further than what was recorded",
                 kind="replay_exhausted",
             )
-        expected, answer = self._answers[index]
+        expected, answer = self._answers[index].digest, self._answers[index].answer
         found = body_digest(self.body(request))
         if found != expected:
             raise ModelError(
@@ -77,6 +99,7 @@ class RecordedClient:
                 status=answer.status,
                 retryable=answer.retryable,
                 retry_after=answer.retry_after,
+                may_cost=answer.may_cost,
             )
         for item in answer.items:
             if isinstance(item, Message):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from musecode_jupyter.models.catalogue import CATALOGUE
+from musecode_jupyter.models.client import Answer, HttpClient, arguments_text, text_of
 from musecode_jupyter.models.conversation import (
     Turn,
     arrange,
     check_request,
     dump_json,
-    fresh_call_ids,
-    parse_json,
     refuse,
+    shallow,
     sorted_tools,
     wire_arguments,
     wire_call_id,
@@ -23,7 +21,7 @@ from musecode_jupyter.models.conversation import (
 )
 from musecode_jupyter.models.failures import Caller, event_failure
 from musecode_jupyter.models.metering import usage_of
-from musecode_jupyter.models.transport import READ_STALL, checked_key, origin_of, post_events
+from musecode_jupyter.models.sse import ServerEvent
 from musecode_jupyter.models.types import (
     Final,
     Item,
@@ -36,62 +34,19 @@ from musecode_jupyter.models.types import (
     ToolCall,
     Usage,
 )
-from musecode_jupyter.runtime.errors import ModelError
-
-if TYPE_CHECKING:
-    import httpx
 
 _MIN_OUTPUT = 16
+_MAX_DEPTH = 16
 
 
-class ResponsesClient:
-    """`ModelClient` for `POST {base_url}/responses`; stateless (`store: false`) and always streaming.
+class ResponsesClient(HttpClient):
+    """`ModelClient` for `POST {base_url}/responses` (`store: false`).
 
-    `temperature` and `seed` have no place in this dialect and are not sent.
-
-    Parameters
-    ----------
-    http
-        The process's HTTP client; not closed here.
-    base_url
-        Up to and including the version, e.g. `https://api.meta.ai/v1`.
-    key_source
-        Name of the environment variable that the key came from, or would come from; for messages.
-    tier
-        Data tier of the model ids sent, part of `origin`: reasoning items are bound to it.
-    read_timeout
-        Seconds without a byte after which the stream counts as stalled.
-    origin
-        Of a recorded caller, whose request bytes are to be formed again.
-
-    Raises
-    ------
-    ConfigurationError
-        If the key cannot be put into a header.
+    `temperature` and `seed` have no place in this dialect and are not sent. The parameters are those of `HttpClient`.
     """
 
-    def __init__(
-        self,
-        http: httpx.AsyncClient,
-        base_url: str,
-        api_key: str | None,
-        *,
-        key_source: str = "MUSECODE_API_KEY",
-        tier: str = "standard",
-        read_timeout: float = READ_STALL,
-        origin: str | None = None,
-    ) -> None:
-        self._http = http
-        self._base_url = base_url.rstrip("/")
-        self._key = checked_key(api_key, key_source)
-        self._key_source = key_source
-        self._read_timeout = read_timeout
-        self._origin = origin or origin_of("responses", base_url, self._key, tier)
-
-    @property
-    def origin(self) -> str:
-        """Digest of endpoint, key and tier, by which reasoning items are bound to their caller."""
-        return self._origin
+    dialect = "responses"
+    path = "/responses"
 
     def body(self, request: ModelRequest) -> bytes:
         """The exact bytes of `request`; items come last, so that they are a prefix of the next request's.
@@ -141,51 +96,11 @@ class ResponsesClient:
         wire["input"] = self._input(request)
         return dump_json(wire)
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
-        """Send `body(request)`; yield deltas, then exactly one `Final`.
+    def _answer(self, caller: Caller, request: ModelRequest) -> Answer:
+        return _Answer(caller, self._origin)
 
-        Raises
-        ------
-        ModelError
-            For every failure; a stream that ends without a terminal event is one (`stream_cut`).
-        """
-        body = self.body(request)
-        caller = Caller(
-            url=f"{self._base_url}/responses",
-            base_url=self._base_url,
-            key_source=self._key_source,
-            key=self._key,
-            model=request.model,
-            carries_reasoning=b'"type":"reasoning"' in body,
-        )
-        answer = _Answer(caller, self._origin)
-        previous = ""
-        final: Final | None = None
-        async with aclosing(post_events(self._http, caller, body, read_timeout=self._read_timeout)) as events:
-            async for event in events:
-                if event.is_done:
-                    break
-                # A numbered event that comes twice in a row is a repetition by the server or a proxy.
-                if event.data == previous and '"sequence_number"' in previous:
-                    continue
-                previous = event.data
-                part = answer.take(event.event, event.data)
-                if isinstance(part, Final):
-                    final = part
-                    break
-                if part is not None:
-                    yield part
-        if final is None:
-            raise ModelError(
-                f"the stream from {self._base_url} ended without a terminal event; its outcome is unknown, "
-                "and nothing of it is used: try again",
-                kind="stream_cut",
-                retryable=True,
-            )
-        calls = fresh_call_ids([item for item in final.items if isinstance(item, ToolCall)], request, body)
-        items = tuple(next(calls) if isinstance(item, ToolCall) else item for item in final.items)
-        # The connection is given back by now, even if a consumer stops at the Final without closing this.
-        yield replace(final, items=items)
+    def _carries_reasoning(self, body: bytes) -> bool:
+        return b'"type":"reasoning"' in body
 
     def _input(self, request: ModelRequest) -> list[dict[str, Any]]:
         wire: list[dict[str, Any]] = []
@@ -230,48 +145,50 @@ class ResponsesClient:
         )
 
 
-class _Answer:
-    """What a stream has said so far."""
+class _Answer(Answer):
+    """What a stream of `/responses` has said so far; its terminal event repeats the whole answer."""
 
     def __init__(self, caller: Caller, origin: str) -> None:
-        self._caller = caller
-        self._origin = origin
+        super().__init__(caller, origin)
         self._done: dict[int, dict[str, Any]] = {}
         self._announced: set[int] = set()
         self._text: list[str] = []
+        self._previous = ""
+        self._final: Final | None = None
 
-    def take(self, name: str, data: str) -> StreamPart | None:
-        """One event's part of the answer; a terminal event gives the `Final`."""
-        try:
-            event = parse_json(data)
-        except ValueError:
-            event = None
-        if not isinstance(event, dict):
-            raise ModelError(
-                f"{self._caller.url} sent an event that is no JSON object: try again, or check MUSECODE_API",
-                kind="protocol",
-                retryable=True,
-            )
+    def take(self, event: ServerEvent) -> Iterable[StreamPart]:
+        # A numbered event that comes twice in a row is a repetition by the server or a proxy.
+        if event.data == self._previous and '"sequence_number"' in self._previous:
+            return ()
+        self._previous = event.data
+        part = self._take(event.event, self.parse(event))
+        return () if part is None else (part,)
+
+    def final(self) -> Final:
+        assert self._final is not None
+        return self._final
+
+    def _take(self, name: str, event: Mapping[str, Any]) -> StreamPart | None:
         kind = str(event.get("type") or name)
         if kind == "error" or (not event.get("type") and "error" in event):
             error = event.get("error")
-            raise event_failure(self._caller, error if isinstance(error, dict) else _flat_error(event))
+            raise event_failure(self.caller, error if isinstance(error, dict) else _flat_error(event))
         if kind in ("response.output_text.delta", "response.refusal.delta"):
             return self._text_delta(event)
         if kind == "response.reasoning_summary_text.delta":
-            delta = event.get("delta")
-            return ReasoningDelta(delta) if isinstance(delta, str) and delta else None
+            delta = text_of(event.get("delta"))
+            return ReasoningDelta(delta) if delta else None
         if kind in ("response.output_item.added", "response.output_item.done"):
             self._output_item(kind, event)
-            return None
-        if kind in ("response.completed", "response.incomplete", "response.failed"):
+        elif kind in ("response.completed", "response.incomplete", "response.failed"):
             response = event.get("response")
-            return self._end(kind, response if isinstance(response, dict) else {})
+            self._final = self._end(kind, response if isinstance(response, dict) else {})
+            self.ended = self.closed = True
         return None
 
     def _text_delta(self, event: Mapping[str, Any]) -> TextDelta | None:
-        delta = event.get("delta")
-        if not isinstance(delta, str) or not delta:
+        delta = text_of(event.get("delta"))
+        if not delta:
             return None
         self._text.append(delta)
         return TextDelta(delta)
@@ -293,18 +210,15 @@ class _Answer:
             error = response.get("error")
             if not isinstance(error, dict):
                 error = {"message": f"the response ended as {status or 'failed'}"}
-            raise event_failure(self._caller, error)
+            raise event_failure(self.caller, error)
         output = [item for item in response.get("output") or () if isinstance(item, dict)]
         complete = kind == "response.completed" and status in ("", "completed")
         if not output:
             if complete and self._announced - self._done.keys():
-                raise ModelError(
-                    f"{self._caller.url} completed without the tool call that it had begun; nothing of it is "
-                    "used: try again",
-                    kind="protocol",
-                    retryable=True,
-                )
+                raise self.broken("completed without the tool call that it had begun")
             output = [self._done[place] for place in sorted(self._done)]
+        if complete and any(raw.get("type") == "function_call" and raw.get("status") == "incomplete" for raw in output):
+            raise self.broken("completed with a tool call that it calls incomplete")
         items, refused = self._items(output)
         if not any(isinstance(item, Message) for item in items) and self._text and not output:
             items.append(Message(role="assistant", text="".join(self._text)))
@@ -328,7 +242,9 @@ class _Answer:
         for raw in output:
             kind = raw.get("type")
             if kind == "reasoning":
-                items.append(Reasoning(origin=self._origin, payload=raw))
+                # What is nested deeper than any known item could not be logged or sent again.
+                if shallow(raw, _MAX_DEPTH):
+                    items.append(Reasoning(origin=self.origin, payload=raw))
             elif kind == "message":
                 parts = [part for part in raw.get("content") or () if isinstance(part, dict)]
                 refused = refused or any(part.get("type") == "refusal" for part in parts)
@@ -339,7 +255,7 @@ class _Answer:
                 call = ToolCall(
                     call_id=str(raw.get("call_id") or ""),
                     name=str(raw.get("name") or ""),
-                    arguments=str(raw.get("arguments") or ""),
+                    arguments=arguments_text(raw.get("arguments")),
                 )
                 # The same call under the same id is one call that was sent twice, never two.
                 if not call.call_id or call not in items:
@@ -362,7 +278,7 @@ def _flat_error(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return text_of(value) or None
 
 
 def _usage(raw: object) -> Usage | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from musecode_jupyter.models.failures import Caller, error_object, event_failure, http_failure, is_html
@@ -13,9 +15,27 @@ from musecode_jupyter.runtime.errors import ConfigurationError, ModelError
 if TYPE_CHECKING:
     import httpx
 
-READ_STALL = 120.0
-"""Seconds without a byte after which a stream counts as stalled."""
 
+@dataclass(frozen=True)
+class Deadlines:
+    """How long one attempt may take, in seconds; a deadline that passes is a `ModelError` of kind `timeout`.
+
+    `connect` is short of the time after which the gate tries no more to reach a dead address. `silence` is the
+    longest without a byte: servers read a long prompt, and some think, before the first. `progress` is the longest
+    without a whole event other than a ping: keep-alives hold a connection open for ever, and so does a byte now and
+    then. `whole` ends an answer that drips: the longest output of the known models, 131,072 tokens, takes less at
+    40 tokens a second.
+    """
+
+    connect: float = 5.0
+    silence: float = 120.0
+    progress: float = 600.0
+    whole: float = 3600.0
+
+
+DEADLINES = Deadlines()
+
+_PINGS = frozenset({"ping", "keepalive"})
 _MAX_ERROR_BYTES = 64 * 1024
 
 
@@ -23,6 +43,11 @@ def origin_of(dialect: str, base_url: str, api_key: str | None, tier: str) -> st
     """Digest of the caller, by which opaque reasoning items are bound to it; does not give the key away."""
     text = "\0".join((dialect, base_url.rstrip("/"), tier, api_key or ""))
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def next_origin(origin: str) -> str:
+    """The origin of a caller after the server has refused reasoning items of `origin`."""
+    return hashlib.blake2b(f"after a refusal\0{origin}".encode(), digest_size=16).hexdigest()
 
 
 def checked_key(api_key: str | None, key_source: str) -> str | None:
@@ -41,12 +66,12 @@ def checked_key(api_key: str | None, key_source: str) -> str | None:
 
 
 async def post_events(
-    http: httpx.AsyncClient, caller: Caller, body: bytes, *, read_timeout: float
+    http: httpx.AsyncClient, caller: Caller, body: bytes, *, headers: Mapping[str, str], deadlines: Deadlines
 ) -> AsyncGenerator[ServerEvent, None]:
     """POST `body` and yield the events of the answer until it ends.
 
     A clean end of the stream just ends the iteration: the caller knows whether a terminal event came. Close
-    the generator (`contextlib.aclosing`) to give the connection back early.
+    the generator (`contextlib.aclosing`) to give the connection back early. `headers` are those that name the caller.
 
     Raises
     ------
@@ -55,32 +80,54 @@ async def post_events(
     """
     import httpx
 
-    headers = {
+    sent = {
         "content-type": "application/json",
         "accept": "text/event-stream",
         # A compressed stream may be held back by a proxy until its window is full.
         "accept-encoding": "identity",
+        **headers,
     }
-    if caller.key:
-        headers["authorization"] = f"Bearer {caller.key}"
-    timeout = httpx.Timeout(connect=10.0, read=read_timeout, write=60.0, pool=10.0)
+    timeout = httpx.Timeout(connect=deadlines.connect, read=deadlines.silence, write=60.0, pool=10.0)
+    clock = asyncio.get_running_loop().time
+    whole = clock() + deadlines.whole
     response: httpx.Response | None = None
     try:
-        request = http.build_request("POST", caller.url, content=body, headers=headers, timeout=timeout)
+        request = http.build_request("POST", caller.url, content=body, headers=sent, timeout=timeout)
         response = await http.send(request, stream=True, follow_redirects=False)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.status_code != 200 or kind in ("text/html", "application/json"):
             await _refused(caller, response)
         parser = EventParser()
-        async for chunk in response.aiter_bytes():
-            for event in parser.feed(chunk):
+        chunks = response.aiter_bytes()
+        progress = clock() + deadlines.progress
+        some = False
+        while True:
+            try:
+                async with asyncio.timeout_at(min(progress, whole)):
+                    chunk = await anext(chunks, None)
+            except TimeoutError:
+                raise _too_slow(caller, deadlines, late=clock() >= whole) from None
+            for event in parser.close() if chunk is None else parser.feed(chunk):
                 yield event
-        for event in parser.close():
-            yield event
+                some = True
+                if event.event not in _PINGS:
+                    # Counted from here: the time that the consumer takes is not the server's.
+                    progress = clock() + deadlines.progress
+            if chunk is None:
+                break
+        if not some and kind not in ("", "text/event-stream"):
+            raise ModelError(
+                f"{caller.url} answered with {caller.tidy(kind, 60)} and not with a model's stream: check "
+                "MUSECODE_BASE_URL and MUSECODE_API",
+                kind="protocol",
+                status=200,
+            )
     except EventTooLarge as error:
-        raise ModelError(f"{caller.url} sent an answer that cannot be read: {error}", kind="protocol") from None
-    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-        raise _transport_failure(caller, error, started=response is not None, read_timeout=read_timeout) from None
+        raise ModelError(
+            f"{caller.url} sent an answer that cannot be read: {error}", kind="protocol", may_cost=True
+        ) from None
+    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, UnicodeError) as error:
+        raise _transport_failure(caller, error, started=response is not None, deadlines=deadlines) from None
     finally:
         if response is not None:
             await response.aclose()
@@ -115,10 +162,22 @@ async def _refused(caller: Caller, response: httpx.Response) -> NoReturn:
         f"{caller.url} answered in one piece although a stream was asked for: check MUSECODE_BASE_URL and MUSECODE_API",
         kind="protocol",
         status=200,
+        may_cost=True,
     )
 
 
-def _transport_failure(caller: Caller, error: Exception, *, started: bool, read_timeout: float) -> ModelError:
+def _too_slow(caller: Caller, deadlines: Deadlines, *, late: bool) -> ModelError:
+    what = (
+        f"its answer had not ended after {deadlines.whole:g} s"
+        if late
+        else f"nothing but keep-alives or pieces of an event for {deadlines.progress:g} s"
+    )
+    return ModelError(
+        f"{caller.base_url} is too slow ({what}): try again", kind="timeout", retryable=True, may_cost=True
+    )
+
+
+def _transport_failure(caller: Caller, error: Exception, *, started: bool, deadlines: Deadlines) -> ModelError:
     import httpx
 
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError | httpx.UnsupportedProtocol):
@@ -129,8 +188,18 @@ def _transport_failure(caller: Caller, error: Exception, *, started: bool, read_
             retryable=not isinstance(error, httpx.UnsupportedProtocol),
         )
     if isinstance(error, httpx.TimeoutException):
-        what = f"no byte for {read_timeout:g} s" if isinstance(error, httpx.ReadTimeout) else type(error).__name__
-        return ModelError(f"{caller.base_url} stalled ({what}): try again", kind="timeout", retryable=True)
+        read = isinstance(error, httpx.ReadTimeout)
+        what = f"no byte for {deadlines.silence:g} s" if read else type(error).__name__
+        return ModelError(
+            f"{caller.base_url} stalled ({what}): try again", kind="timeout", retryable=True, may_cost=read
+        )
+    if isinstance(error, httpx.DecodingError):
+        return ModelError(
+            f"{caller.url} sent an answer whose compression is broken: try again, or check the proxy settings",
+            kind="protocol",
+            retryable=True,
+            may_cost=True,
+        )
     if isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError):
         where = "the answer" if started else "the request"
         return ModelError(
@@ -138,6 +207,7 @@ def _transport_failure(caller: Caller, error: Exception, *, started: bool, read_
             f"nothing of it is used: try again ({caller.tidy(error, 120) or type(error).__name__})",
             kind="stream_cut",
             retryable=True,
+            may_cost=not isinstance(error, httpx.WriteError),
         )
     return ModelError(
         f"{caller.base_url} cannot be spoken to ({type(error).__name__}): check MUSECODE_BASE_URL and the "

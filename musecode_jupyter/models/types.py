@@ -77,12 +77,16 @@ class ModelRequest(_Wire):
 
 
 class Usage(_Wire):
-    """Tokens as counted by the server; `cached` is part of `input`, `reasoning` is part of `output`."""
+    """Tokens as counted by the server; `cached` and `written` are part of `input`, `reasoning` is part of `output`.
+
+    `written` is what the server was asked to write into its cache, where it says so and charges for it.
+    """
 
     input: int
     output: int
     cached: int = 0
     reasoning: int = 0
+    written: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,8 @@ class ReasoningDelta:
 class Final:
     """The end of a stream that ended properly.
 
-    `status` is "completed" or "incomplete" (`reason` then says why: max_output_tokens, content_filter, refusal).
+    `status` is "completed" or "incomplete" (`reason` then says why: max_output_tokens, content_filter, refusal, or
+    pause_turn: the server wants the answer back, to go on with it).
     `usage` is None when the server sent none. Only a Final carries tool calls: none from a broken stream is ever run.
     """
 
@@ -124,6 +129,10 @@ class ModelClient(Protocol):
     @property
     def origin(self) -> str:
         """Digest of endpoint and key, by which opaque reasoning items are bound to their caller."""
+        ...
+
+    def without_reasoning(self) -> ModelClient:
+        """The same with another `origin`, so that no reasoning item received so far is sent: the server refused one."""
         ...
 
     def body(self, request: ModelRequest) -> bytes:

@@ -38,7 +38,10 @@ class LogReadOnly(LogError):
 
 
 class ModelError(MuseError):
-    """A model call failed. `retryable` says whether the same request may be sent again."""
+    """A model call failed. `retryable` says whether the same request may be sent again.
+
+    `may_cost` says that the provider may charge for it all the same: it had begun, or may have begun, to answer.
+    """
 
     def __init__(
         self,
@@ -48,20 +51,26 @@ class ModelError(MuseError):
         status: int | None = None,
         retryable: bool = False,
         retry_after: float | None = None,
+        may_cost: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.status = status
         self.retryable = retryable
         self.retry_after = retry_after
+        self.may_cost = may_cost
 
 
 class BudgetExceeded(MuseError):
-    """The next step would go over a budget. `scope` names which: usd, tokens, calls, steps or seconds."""
+    """The next step would go over a budget. `scope` names which: usd, tokens, calls, steps or hours.
 
-    def __init__(self, message: str, *, scope: str) -> None:
+    `needed` is the least limit that would have let the step pass, None where that is not known.
+    """
+
+    def __init__(self, message: str, *, scope: str, needed: float | None = None) -> None:
         super().__init__(message)
         self.scope = scope
+        self.needed = needed
 
 
 class Denied(MuseError):
@@ -82,3 +91,7 @@ class GitError(MuseError):
         self.args_run = args_run
         self.code = code
         self.stderr = stderr
+
+
+class NoCheckout(GitError):
+    """The folder is none in which a goal can work: no repository, a bare one, inside .git, or without a commit."""

@@ -76,8 +76,13 @@ class RuntimeThread:
         future.add_done_callback(_log_exception)
         return future
 
-    def call(self, work: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
-        """Run `work` and wait for what it returns or raises.
+    def call(
+        self,
+        work: Coroutine[Any, Any, _T],
+        timeout: float | None = None,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> _T:
+        """Run `work` and wait for what it returns or raises; the waiting thread calls `meanwhile` again and again.
 
         KeyboardInterrupt ends the waiting only, and so does TimeoutError after `timeout` seconds: the work
         goes on.
@@ -100,6 +105,8 @@ class RuntimeThread:
                 # Not future.result(timeout): a TimeoutError of the work itself must not look like ours.
                 if concurrent.futures.wait((future,), left).done:
                     return future.result()
+                if meanwhile is not None:
+                    meanwhile()
                 if give_up_at is not None and time.monotonic() >= give_up_at:
                     raise TimeoutError(f"not finished after {timeout:g} s; the work goes on")
                 if not self._thread.is_alive() and not future.done():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -25,6 +26,12 @@ _TICK = 0.05
 _GUARDIAN_CHECK = 1.0
 _EXEC_WAIT = 5.0
 _ANSWER_WAIT = 0.2
+_COUNT_EVERY = 0.25
+_COUNT_SHARE = 20
+"""A count of the processes is made at most each quarter of a second, and takes a twentieth of the time at most."""
+
+STATUS_FD = "{status}"
+"""Stands in a wrapper's arguments for the descriptor on which it says how the command ended."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,11 @@ class ProcessSpec:
     """A command to run. `output` receives stdout and stderr interleaved, at most `output_limit` bytes of it.
 
     `head` and `tail` bound, in bytes, what `ProcessResult.text` shows of it. `env` is the whole environment.
+    `process_limit` bounds how many processes of the command run at a time; a fork bomb is found within a second.
+
+    `wrapper` is a program with its options that sets a place up and runs `argv` in it. To `STATUS_FD` it writes JSON
+    objects, a line each, the last one with `exit-code` if `argv` was started (as bubblewrap's --json-status-fd does).
+    It gets no SIGTERM: what runs inside does, and has the same grace as without a wrapper.
     """
 
     argv: tuple[str, ...]
@@ -42,6 +54,8 @@ class ProcessSpec:
     output_limit: int = 50_000_000
     head: int = 4_000
     tail: int = 8_000
+    process_limit: int = 1_000
+    wrapper: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,8 +71,8 @@ class ProcessResult:
     """How it ended. `exit` is the exit status, negative for a signal, None if the command could not be
     started.
 
-    `ended` is "exited", "timeout", "output" (limit reached), "cancelled" or "not started" (`text` then says
-    why).
+    `ended` is "exited", "timeout", "output" or "processes" (limit reached), "cancelled" or "not started" (`text` then
+    says why). In a wrapper, death by signal N is exit status 128+N, as a shell reports it.
     """
 
     exit: int | None
@@ -94,17 +108,21 @@ async def run_process(
         except (OSError, ValueError, MuseError) as error:
             return not_started(f"cannot start a process in {spec.cwd}: {error}")
         remaining: list[int] = []
+        ended = ""
         try:
             failure, ended = await child.follow(spec, output, began, on_started)
         finally:
-            remaining = await to_the_end(child.end())
+            # A fork bomb grows all the time that it is given.
+            remaining = await to_the_end(child.end(0.0 if ended == "processes" else reaper.GRACE))
         if failure is not None:
-            return not_started(f"{spec.argv[0]}: {os.strerror(failure)}")
+            return not_started(f"{(spec.wrapper or spec.argv)[0]}: {os.strerror(failure)}")
         if os.fstat(output).st_size > spec.output_limit:
             os.ftruncate(output, spec.output_limit)
             # Whether the watch or the command's end came first is chance; the answer does not depend on it.
             ended = "output" if ended == "exited" else ended
         text = _head_and_tail(output, spec.head, spec.tail)
+        if ended == "exited" and child.wrapper_failed:
+            return not_started(text.strip() or f"{spec.wrapper[0]} failed and did not say why")
         if child.status is None and not remaining:
             text += "\n[the exit status is lost: other code in this process waited for the command]"
         if remaining:
@@ -129,14 +147,17 @@ class _Child:
         message: bytes,
         token: str,
         guardian: Guardian,
+        told: int | None,
     ) -> None:
         self.pid = process.pid
         self.status: int | None = None
+        self.wrapper_failed = False
         self._process = process
         self._channel = channel
         self._message = message
         self._token = token
         self._guardian = guardian
+        self._told = told
 
     @classmethod
     def launch(cls, spec: ProcessSpec, output: int, guardian: Guardian) -> _Child:
@@ -144,12 +165,14 @@ class _Child:
 
         token = guardian.new_token()
         env = {**spec.env, reaper.MARKER: token}
-        message = launch.encode(
-            [os.fsencode(argument) for argument in spec.argv],
-            {os.fsencode(name): os.fsencode(value) for name, value in env.items()},
-        )
+        told, tells = os.pipe() if spec.wrapper else (None, None)
+        argv = [argument.replace(STATUS_FD, str(tells)) for argument in spec.wrapper] + list(spec.argv)
         ours, theirs = socket.socketpair()
         try:
+            message = launch.encode(
+                [os.fsencode(argument) for argument in argv],
+                {os.fsencode(name): os.fsencode(value) for name, value in env.items()},
+            )
             process = subprocess.Popen(
                 [PYTHON, "-I", "-S", launch.__file__, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -157,23 +180,26 @@ class _Child:
                 stderr=output,
                 cwd=spec.cwd,
                 env={reaper.MARKER: token, **_library_path(spec.env)},
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(),) if tells is None else (theirs.fileno(), tells),
                 start_new_session=True,
             )
         except BaseException:
             ours.close()
+            _close(told)
             raise
         finally:
             theirs.close()
+            _close(tells)
         ours.setblocking(False)
         try:
             guardian.add(process.pid, token)
         except BaseException:
             ours.close()
+            _close(told)
             process.kill()
             process.wait()
             raise
-        return cls(process, ours, message, token, guardian)
+        return cls(process, ours, message, token, guardian, told)
 
     async def follow(
         self, spec: ProcessSpec, output: int, began: float, on_started: Callable[[Started], None] | None
@@ -181,6 +207,7 @@ class _Child:
         """Let it go and wait for its end or a limit; answers exec's error number, and how it ended."""
         exited = asyncio.create_task(self._exited())
         exec_answer = asyncio.create_task(self._go())
+        too_many = asyncio.create_task(self._count(spec.process_limit))
         try:
             # A process that user code forks just now may hold the channel open: hence not that alone is
             # awaited.
@@ -199,6 +226,8 @@ class _Child:
                     return None, "timeout"
                 if os.fstat(output).st_size > spec.output_limit:
                     return None, "output"
+                if too_many.done():
+                    return None, "processes"
                 if now - checked >= _GUARDIAN_CHECK:
                     self._guardian.check()
                     checked = now
@@ -207,6 +236,18 @@ class _Child:
         finally:
             exited.cancel()
             exec_answer.cancel()
+            too_many.cancel()
+
+    async def _count(self, limit: int) -> None:
+        """Return once more than `limit` processes descend from the command or share its session."""
+        took = 0.0
+        while True:
+            await asyncio.sleep(max(_COUNT_EVERY, _COUNT_SHARE * took))
+            began = time.monotonic()
+            with contextlib.suppress(OSError):
+                if len(await asyncio.to_thread(reaper.find, (self.pid,), ())) > limit:
+                    return
+            took = time.monotonic() - began
 
     async def _go(self) -> int | None:
         """Send the command, wait for exec, which closes the channel's other end; answers exec's error."""
@@ -258,10 +299,13 @@ class _Child:
                     self.status = self._process.returncode = os.waitstatus_to_exitcode(status)
         return self._process.returncode is not None
 
-    async def end(self) -> list[int]:
+    async def end(self, grace: float = reaper.GRACE) -> list[int]:
         """End everything that is left of the command, then reap its leader; answers what cannot be ended."""
+        wrapped = () if self._told is None else (self.pid,)
         try:
-            remaining = await asyncio.to_thread(reaper.end, (self.pid,), (reaper.marks(self._token),))
+            remaining = await asyncio.to_thread(
+                reaper.end, (self.pid,), (reaper.marks(self._token),), spared=wrapped, grace=grace
+            )
         except OSError:  # no descriptor left to read /proc with
             remaining = []
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -270,7 +314,31 @@ class _Child:
         if not remaining:
             self._guardian.remove(self.pid)
         self._reap()
+        if self._told is not None:
+            # A wrapper that was killed did not fail: what killed it is in its status.
+            self.wrapper_failed = (self.status or 0) >= 0 and not _said_exit(self._told)
+            _close(self._told)
+            self._told = None
         return remaining
+
+
+def _close(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def _said_exit(descriptor: int) -> bool:
+    """Whether the wrapper said that the command was started and has ended."""
+    os.set_blocking(descriptor, False)
+    text = b""
+    with contextlib.suppress(BlockingIOError):
+        while chunk := os.read(descriptor, 65_536):
+            text += chunk
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            if "exit-code" in json.loads(line):
+                return True
+    return False
 
 
 def _library_path(env: Mapping[str, str]) -> dict[str, str]:

@@ -106,9 +106,16 @@ def _send(pid: int, number: int) -> None:
         pass
 
 
-def end(sessions: Iterable[int], markers: Sequence[bytes], grace: float = GRACE, limit: float = LIMIT) -> list[int]:
+def end(
+    sessions: Iterable[int],
+    markers: Sequence[bytes],
+    grace: float = GRACE,
+    limit: float = LIMIT,
+    spared: Sequence[int] = (),
+) -> list[int]:
     """SIGTERM, after `grace` seconds SIGKILL; answers what was still there `limit` seconds later.
 
+    `spared` get no SIGTERM: a process that holds a namespace would take all in it along at once.
     Two empty scans in a row are needed: a process may fork and exit while one scan passes over it.
     """
     wanted = tuple(sessions)
@@ -130,7 +137,7 @@ def end(sessions: Iterable[int], markers: Sequence[bytes], grace: float = GRACE,
         for pid in alive:
             if now >= kill_at:
                 _send(pid, signal.SIGKILL)
-            elif pid not in told:
+            elif pid not in told and pid not in spared:
                 told.add(pid)
                 _send(pid, signal.SIGTERM)
                 _send(pid, signal.SIGCONT)  # a stopped process takes no signal but this and SIGKILL

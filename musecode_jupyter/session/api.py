@@ -6,21 +6,24 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from musecode_jupyter.guard.approvals import ApprovalsState
+from musecode_jupyter.guard.approvals import ApprovalsState, Decision, Given
 from musecode_jupyter.guard.ledger import LedgerState
+from musecode_jupyter.guard.rules import RulesState, Scope
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import Effects, LiveEffects
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
-from musecode_jupyter.session.core import GoalSpec, SessionCore
+from musecode_jupyter.session.core import SessionCore
+from musecode_jupyter.session.preflight import GoalSpec, check_goal
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.store import find_session, list_sessions
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
+from musecode_jupyter.skills.limits import Limits, more
+from musecode_jupyter.tools.registry import Tool
 
 T = TypeVar("T")
 
@@ -30,7 +33,11 @@ WAKE_S = 0.2
 
 @dataclass(frozen=True)
 class GoalResult:
-    """How a goal stands or ended. `status` is running, paused, met, budget, stalled, blocked, stopped or error."""
+    """How a goal stands or ended. `status` is running, paused, met, budget, stalled, blocked, stopped or error.
+
+    `seconds` counts the time in which it ran. `more` is the option that gives it enough to go on where a budget
+    stopped it, for example "--tokens 40000". `checkout` says what the landing did with the user's files.
+    """
 
     status: str
     why: str
@@ -40,6 +47,8 @@ class GoalResult:
     tokens: int
     usd: float
     seconds: float
+    more: str = ""
+    checkout: str = ""
 
     @property
     def met(self) -> bool:
@@ -86,7 +95,29 @@ class GoalHandle:
 
     def resume(self) -> None:
         """Go on after a pause or a stop short of the goal."""
-        self.session.call(lambda core: core.resume_goal(self.number))
+        self.session.resume_goal(self.number)
+
+    def edit(
+        self,
+        text: str | None = None,
+        *,
+        usd: float | None = None,
+        tokens: int | None = None,
+        calls: int | None = None,
+        hours: float | None = None,
+        steps: int | None = None,
+    ) -> None:
+        """Give the goal another text or other limits; works while it runs, and does not resume it.
+
+        Raises UsageProblem if nothing is given, a limit is used up already, or the goal is met or cleared.
+        """
+        limits = Limits(usd, tokens, calls, hours, steps)
+        self.session.call(lambda core: core.edit_goal(self.number, text, limits))
+        self.text = self.session.read(lambda core: core.goals.goals[self.number].text)
+
+    def clear(self) -> str:
+        """Forget the goal, which must not run; it cannot be resumed. Returns the branch that keeps its work, if any."""
+        return self.session.call(lambda core: core.clear_goal(self.number))
 
     def stop(self) -> None:
         """End what runs, at once; what was done so far is kept."""
@@ -115,6 +146,8 @@ class Session:
         self._runtime = runtime
         self._effects = effects
         self._owns_runtime = owns_runtime
+        self.while_waiting: Callable[[], object] | None = None
+        """Called again and again by a thread that waits in `call` or `run`; the host may use that thread meanwhile."""
         self._closed = False
 
     @property
@@ -154,8 +187,13 @@ class Session:
 
     @property
     def approvals(self) -> ApprovalsState:
-        """Pending questions and session rules, as of now."""
+        """Pending questions, as of now."""
         return self.read(lambda core: core.approvals.state.model_copy(deep=True))
+
+    @property
+    def rules(self) -> RulesState:
+        """The rules in force, as of now."""
+        return self.read(lambda core: core.rules.state.model_copy(deep=True))
 
     @property
     def goals(self) -> GoalsState:
@@ -169,7 +207,7 @@ class Session:
 
     def call(self, work: Callable[[SessionCore], Coroutine[Any, Any, T]], timeout: float | None = None) -> T:
         """Run `work` on the runtime thread and wait; an interrupt ends the waiting, not the work."""
-        return self._runtime.call(work(self._core), timeout=timeout)
+        return self._runtime.call(work(self._core), timeout=timeout, meanwhile=self.while_waiting)
 
     def read(self, look: Callable[[SessionCore], T]) -> T:
         """The value of `look` taken on the runtime thread, where nothing changes meanwhile."""
@@ -186,7 +224,13 @@ class Session:
         # interrupt with a plain call_soon, which does not wake a loop that sleeps.
         while not future.done():
             await asyncio.wait((future,), timeout=WAKE_S)
+            if self.while_waiting is not None:
+                self.while_waiting()
         return future.result()
+
+    def repository(self) -> Path:
+        """The root of the repository in which goals work and verify commands run; GitError if there is none."""
+        return self.call(lambda core: core.repository())
 
     def post(self, function: Callable[[], object]) -> None:
         """Run `function` on the runtime thread soon, without waiting."""
@@ -221,12 +265,16 @@ class Session:
         return GoalHandle(self, self.call(lambda core: core.set_goal(spec)), spec.text)
 
     def newest_goal(self) -> GoalHandle:
-        """Handle of the newest goal; UsageProblem if there is none."""
-        goals = self.goals.goals
-        if not goals:
-            raise UsageProblem('There is no goal yet. Start one: %goal "TEXT" --verify "COMMAND"')
-        number = max(goals)
-        return GoalHandle(self, number, goals[number].text)
+        """Handle of the goal that was set or resumed last; UsageProblem if there is none or it was cleared."""
+        return self.handle(self.read(lambda core: core.active_goal()))
+
+    def handle(self, number: int) -> GoalHandle:
+        """Handle of goal `number`."""
+        return GoalHandle(self, number, self.read(lambda core: core.goals.goals[number].text))
+
+    def resume_goal(self, number: int) -> str:
+        """Go on with goal `number`; returns what the user should know about where it lands, or nothing."""
+        return self.call(lambda core: core.resume_goal(number))
 
     def goal_result(self, number: int) -> GoalResult:
         """How goal `number` stands now."""
@@ -236,16 +284,30 @@ class Session:
         """Let goal `number` rest after the step that is under way."""
         self.read(lambda core: core.pause(number))
 
-    def answer(
-        self,
-        approval: int | None,
-        decision: Literal["approve", "approve_session", "deny"],
-        *,
-        by: str,
-        why: str = "",
-    ) -> int:
+    def answer(self, approval: int | None, decision: Decision, *, by: str, why: str = "") -> int:
         """Answer a question (the only pending one if None); returns its number."""
+        return self.give(approval, decision, by=by, why=why).approval
+
+    def give(self, approval: int | None, decision: Decision, *, by: str, why: str = "") -> Given:
+        """Answer a question (the only pending one if None); returns what became of the answer."""
         return self.call(lambda core: core.approvals.answer(approval, decision, by=by, why=why))
+
+    def allow(self, text: str, scope: Scope = "session", *, by: str = "api") -> int:
+        """Put a rule in force: the first words of a command, `land on BRANCH` or `tool NAME`; returns its number."""
+        return self.call(lambda core: core.rules.add_typed(text, scope, by=by))
+
+    def disallow(self, number: int, *, by: str = "api") -> None:
+        """Take a rule out of force; UsageProblem if there is none of this number."""
+        self.call(lambda core: core.rules.remove(number, by=by))
+
+    def take_notices(self) -> list[str]:
+        """Lines that the user has not been told yet."""
+
+        def take(core: SessionCore) -> list[str]:
+            notices, core.notices = core.notices, []
+            return notices
+
+        return self.read(take)
 
     def events(self, since: int = 0) -> list[Event]:
         """The durable events from `since` on."""
@@ -301,8 +363,10 @@ def open_session(
     resume: str | None = None,
     settings: Settings | None = None,
     interactive: bool = False,
+    goal: GoalSpec | None = None,
     runtime: RuntimeThread | None = None,
     effects: Effects | None = None,
+    tools: Sequence[Tool] = (),
 ) -> Session:
     """Open a new session for `workspace` (the current folder), or resume one.
 
@@ -316,15 +380,22 @@ def open_session(
         Defaults; the environment is put over them.
     interactive
         Whether somebody can be asked for approvals.
+    goal
+        What a new session is opened for: if it cannot start, that is said before anything is written. It is not
+        started.
     runtime, effects
         Given by hosts that share a runtime thread; otherwise made, and ended by `Session.close`.
+    tools
+        Tools of the host, such as those for its notebook; one with the name of a built-in tool takes its place.
 
     Raises
     ------
     ConfigurationError
         No usable model, key, price or approvals mode.
     UsageProblem, LogLocked, LogDamaged
-        The session to resume is not there, open elsewhere, or damaged.
+        The session to resume is not there, open elsewhere, or damaged; the goal cannot start.
+    GitError
+        The folder is no checkout in which `goal` could work.
     """
     effects = effects or LiveEffects()
     chosen = (settings or Settings()).over(effects.environ())
@@ -336,8 +407,10 @@ def open_session(
 
     async def open_core() -> SessionCore:
         if to_resume is not None:
-            return await SessionCore.resume(to_resume, chosen, effects, interactive=interactive)
-        return await SessionCore.create(folder, chosen, effects, interactive=interactive)
+            return await SessionCore.resume(to_resume, chosen, effects, interactive=interactive, tools=tools)
+        if goal is not None:
+            await check_goal(goal, folder, chosen, effects)
+        return await SessionCore.create(folder, chosen, effects, interactive=interactive, tools=tools)
 
     try:
         core = thread.call(open_core())
@@ -363,10 +436,7 @@ def _result(core: SessionCore, number: int) -> GoalResult:
     record: GoalRecord | None = core.goals.goals.get(number)
     if record is None:
         raise UsageProblem(f"There is no goal {number} in this session.")
-    seconds = 0.0
-    if record.started:
-        end = datetime.fromisoformat(record.ended) if record.ended else core.now()
-        seconds = max(0.0, (end - datetime.fromisoformat(record.started)).total_seconds())
+    landed = [m for m in core.workspace_state.merges.values() if m.goal == number and m.state == "landed"]
     return GoalResult(
         status=record.status,
         why=record.why,
@@ -375,5 +445,7 @@ def _result(core: SessionCore, number: int) -> GoalResult:
         tool_calls=record.tool_calls,
         tokens=record.used_tokens,
         usd=record.used_usd,
-        seconds=seconds,
+        seconds=record.seconds(core.now()),
+        more=more(record),
+        checkout=landed[-1].checkout if landed else "",
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
@@ -20,56 +20,43 @@ from musecode_jupyter.guard.approvals import Approvals
 from musecode_jupyter.guard.gate import Gate
 from musecode_jupyter.guard.ledger import LedgerState, Scope
 from musecode_jupyter.guard.policy import Policy
+from musecode_jupyter.guard.rules import Rules
+from musecode_jupyter.guard.sandbox import Sandbox, choose
 from musecode_jupyter.log import EventLog
+from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.redaction import Redactor
 from musecode_jupyter.models.endpoint import secrets
 from musecode_jupyter.models.model_file import LocalModelFile
 from musecode_jupyter.models.types import ModelClient
 from musecode_jupyter.runtime.effects import Effects
-from musecode_jupyter.runtime.errors import ConfigurationError, GitError, LogReadOnly, MuseError, UsageProblem
+from musecode_jupyter.runtime.errors import (
+    BudgetExceeded,
+    ConfigurationError,
+    GitError,
+    LogReadOnly,
+    MuseError,
+    UsageProblem,
+)
 from musecode_jupyter.runtime.loop import assert_runtime_thread
+from musecode_jupyter.session.preflight import GoalSpec, check_goal, check_model, landing_branch
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.store import new_id, sessions_dir, worktrees_dir
-from musecode_jupyter.skills.goal import (
-    GoalRunner,
-    GoalTools,
-    PauseRequested,
-    check_command,
-    check_limits,
-)
+from musecode_jupyter.session.summary import touched_text
+from musecode_jupyter.skills.goal import GoalRunner, GoalTools, PauseRequested
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
+from musecode_jupyter.skills.limits import Limits, check_limits, check_room, limits_of
 from musecode_jupyter.tools.builtin import BUILTIN
 from musecode_jupyter.tools.environment import child_environment
 from musecode_jupyter.tools.executor import Executor
-from musecode_jupyter.tools.registry import Place, Registry
+from musecode_jupyter.tools.registry import Place, Registry, Tool
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.state import WorkspaceState
 
 logger = logging.getLogger(__name__)
 
 LEAD_NAME = "lead"
-
-
-@dataclass(frozen=True)
-class GoalSpec:
-    """What the user asked for. Limits: USD, tokens, tool calls, hours of wall time, model calls (`steps`)."""
-
-    text: str
-    verify: tuple[str, ...]
-    usd: float | None = None
-    tokens: int | None = None
-    calls: int | None = None
-    hours: float | None = None
-    steps: int | None = 200
-
-    def check_limits(self) -> None:
-        """Raise UsageProblem unless every limit is a number above 0."""
-        for name in ("usd", "tokens", "calls", "hours", "steps"):
-            limit = getattr(self, name)
-            if limit is not None and not (math.isfinite(limit) and limit > 0):
-                option = "budget" if name == "usd" else name
-                raise UsageProblem(f"--{option} {limit:g} is no limit: give a number above 0, or leave it out.")
+NO_GOAL = 'There is no goal. Start one: %goal "TEXT" --verify "COMMAND"'
 
 
 class SessionCore:
@@ -83,11 +70,14 @@ class SessionCore:
         effects: Effects,
         workspace: Path,
         interactive: bool,
+        sandbox: Sandbox,
         client: ModelClient | None = None,
+        tools: Sequence[Tool] = (),
     ) -> None:
         self.log = log
         self.settings = settings
         self.workspace = workspace
+        self.sandbox = sandbox
         self.id = log.folder.name
         self._effects = effects
         self._home = settings.home_or_default()
@@ -104,18 +94,24 @@ class SessionCore:
             local_file=local_file,
             client=client,
         )
-        self.approvals = Approvals(log)
+        env = child_environment(environ)
+        self.rules = Rules(log, effects, env["PATH"])
+        self.approvals = Approvals(log, self.rules)
+        self.notices: list[str] = []
+        """Lines that the user has not been told yet; whoever tells them takes them out."""
+        log.on_durable(self._notice)
         self.policy = Policy(settings.mode(interactive=interactive), interactive)
         outputs = log.folder / "outputs"
         outputs.mkdir(mode=0o700, exist_ok=True)
         self.executor = Executor(
             log=log,
             effects=effects,
-            registry=Registry.of([*BUILTIN, LOCATE]),
+            registry=Registry.of([*BUILTIN, LOCATE]).over(tools),
             policy=self.policy,
             approvals=self.approvals,
             outputs=outputs,
-            child_env=child_environment(environ),
+            child_env=env,
+            sandbox=sandbox,
         )
         self._mind: Mind = (
             Guided(log, self.gate) if info.profile == "guided" else Driver(log, self.gate, settings.effort or "medium")
@@ -125,6 +121,7 @@ class SessionCore:
         self._pausing: dict[int, str] = {}
         self._asking = asyncio.Lock()
         self._starting = asyncio.Lock()
+        self._question_ends = 0
         self._closed = False
 
     @classmethod
@@ -136,15 +133,18 @@ class SessionCore:
         *,
         interactive: bool,
         client: ModelClient | None = None,
+        tools: Sequence[Tool] = (),
     ) -> SessionCore:
         """Begin a session for `workspace`; ConfigurationError if no model can be used, before anything is written.
 
-        `client` answers in place of the configured endpoint: a recorded one, in a replay.
+        `client` answers in place of the configured endpoint: a recorded one, in a replay. `tools` are the host's own.
         """
         assert_runtime_thread()
-        endpoint = settings.endpoint(effects.environ())
-        settings.info(endpoint)
+        if client is None:
+            await check_model(settings, effects)
         settings.mode(interactive=interactive)
+        settings.steps_of_a_question()
+        sandbox = await _sandbox(settings, effects)
         root = sessions_dir(settings.home_or_default())
         folder = root / new_id(effects.now(), effects.token(2))
         try:
@@ -160,7 +160,9 @@ class SessionCore:
                 effects=effects,
                 workspace=workspace,
                 interactive=interactive,
+                sandbox=sandbox,
                 client=client,
+                tools=tools,
             )
             await core._open("session.opened", {"session": folder.name, "workspace": str(workspace)})
         except BaseException:
@@ -169,11 +171,14 @@ class SessionCore:
         return core
 
     @classmethod
-    async def resume(cls, folder: Path, settings: Settings, effects: Effects, *, interactive: bool) -> SessionCore:
+    async def resume(
+        cls, folder: Path, settings: Settings, effects: Effects, *, interactive: bool, tools: Sequence[Tool] = ()
+    ) -> SessionCore:
         """Open a session of an earlier process, settle what that left open; goals wait until they are resumed."""
         from musecode_jupyter.session.restart import reconcile
 
         assert_runtime_thread()
+        sandbox = await _sandbox(settings, effects)
         log = EventLog.open(
             folder, reducers=all_reducers(), redactor=Redactor(secrets(effects.environ())), now=effects.now
         )
@@ -183,7 +188,15 @@ class SessionCore:
             workspace = Path(str(opened.data["workspace"]))
             if not workspace.is_dir():
                 raise UsageProblem(f"The workspace {workspace} of this session is not there any more.")
-            core = cls(log=log, settings=settings, effects=effects, workspace=workspace, interactive=interactive)
+            core = cls(
+                log=log,
+                settings=settings,
+                effects=effects,
+                workspace=workspace,
+                interactive=interactive,
+                sandbox=sandbox,
+                tools=tools,
+            )
             await core._open("session.resumed", {"last_seq": last_seq})
             await reconcile(core)
         except BaseException:
@@ -201,6 +214,8 @@ class SessionCore:
                 "api": endpoint.api,
                 "profile": info.profile,
                 "approvals": self.policy.mode,
+                "sandbox": self.sandbox.name + (f": {self.sandbox.why}" if self.sandbox.why else ""),
+                "network": self.sandbox.network,
                 **data,
             },
         )
@@ -219,6 +234,13 @@ class SessionCore:
         seeded = self.agents.agents[LEAD_NAME].seeded
         if seeded is None or dict(self.log.get(seeded).data) != seed:
             await self.log.append("agent.seeded", seed, agent=LEAD_NAME)
+        try:
+            repository = (await Git.discover(self.workspace, self._effects)).common_dir
+        except MuseError:
+            repository = self.workspace
+        problem = await self.rules.open(self._home, repository)
+        if problem:
+            self.notices.append(problem)
 
     @property
     def agents(self) -> AgentsState:
@@ -258,12 +280,24 @@ class SessionCore:
         """What this session reaches the outside world through."""
         return self._effects
 
+    def _notice(self, event: Event) -> None:
+        if event.kind == "repository.touched":
+            self.notices.append(touched_text(event.seq, event.data))
+
+    @property
+    def asking(self) -> bool:
+        """Whether a question of the user is being answered."""
+        return self._asking.locked()
+
     def now(self) -> datetime:
         """Wall-clock time in UTC."""
         return self._effects.now()
 
-    async def ask(self, text: str) -> str:
-        """One turn with the lead, outside any goal: it may read the workspace, and change nothing in it."""
+    async def ask(self, text: str, cell: tuple[str, str] | None = None) -> str:
+        """One turn with the lead, outside any goal: it may read the workspace, and change nothing in it.
+
+        `cell` is the id and the text of a cell of the notebook that goes with the question.
+        """
         if not text.strip():
             raise UsageProblem("What do you want to ask? Give the text: %muse ask TEXT.")
         async with self._asking:
@@ -272,8 +306,14 @@ class SessionCore:
                 raise UsageProblem(
                     "A goal is running with the lead. `%goal steer TEXT` reaches it; or pause the goal first."
                 )
-            event = await self.log.append("user.message", {"text": text, "to": LEAD_NAME}, agent="user")
+            cause: tuple[int, ...] = ()
+            if cell is not None:
+                attached = {"to": LEAD_NAME, "cell": cell[0], "text": cell[1]}
+                cause = (self.log.post("notebook.attached", attached, agent="user").seq,)
+            said = {"text": text, "to": LEAD_NAME}
+            event = await self.log.append("user.message", said, agent="user", cause=cause)
             await self.log.append("agent.state", {"state": "running", "why": "a question"}, agent=LEAD_NAME)
+            self._question_ends = self.agents.agents[LEAD_NAME].steps + self.settings.steps_of_a_question()
             try:
                 step = await self.loop.turn(Task(LEAD_NAME, self._own_place(), event.seq))
             finally:
@@ -287,20 +327,7 @@ class SessionCore:
 
     async def _set_goal(self, spec: GoalSpec) -> int:
         self._no_running_goal()
-        if not spec.text.strip():
-            raise UsageProblem(
-                'What is the goal? For example: %goal "make the tests pass" --verify "python -m pytest -q"'
-            )
-        if not spec.verify:
-            raise UsageProblem(
-                "A goal needs a check that decides it: add --verify 'COMMAND', for example 'python -m pytest -q'."
-            )
-        spec.check_limits()
-        git = await Git.discover(self.workspace, self._effects)
-        head = await git.head()
-        path = child_environment(self._effects.environ())["PATH"]
-        for command in spec.verify:
-            check_command(command, git.root, path)
+        git, head = await check_goal(spec, self.workspace, self.settings, self._effects)
         event = await self.log.append(
             "goal.set",
             {
@@ -309,11 +336,7 @@ class SessionCore:
                 "agent": LEAD_NAME,
                 "branch": head.branch,
                 "base": head.commit,
-                "usd": spec.usd,
-                "tokens": spec.tokens,
-                "calls": spec.calls,
-                "hours": spec.hours,
-                "steps": spec.steps,
+                **asdict(spec.limits),
                 "model": self.gate.model,
             },
             agent="user",
@@ -326,23 +349,86 @@ class SessionCore:
         self._running(goal)
         self._pausing[goal] = why
 
-    async def resume_goal(self, goal: int) -> None:
-        """Go on with a goal that was paused or stopped short."""
+    async def resume_goal(self, goal: int) -> str:
+        """Go on with a goal that was paused or stopped short; returns what the user should know, or nothing.
+
+        Raises UsageProblem before anything is spent if there is no branch to land on.
+        """
         record = self._record(goal)
         if self._is_running(goal):
             if goal in self._pausing:
                 del self._pausing[goal]
-                return
+                return ""
             raise UsageProblem(f"Goal {goal} is running already.")
         async with self._starting:
             self._no_running_goal()
+            if record.cleared:
+                raise UsageProblem(f"Goal {goal} was cleared: set a new one.")
             if record.status == "met":
                 raise UsageProblem(f"Goal {goal} is met.")
+            await check_model(self.settings, self._effects)
             git = await Git.discover(self.workspace, self._effects)
+            branch, note = await landing_branch(record, git)
             await self.log.append(
-                "goal.resumed", {"goal": goal, "why": "asked by the user"}, agent="user", cause=(goal,)
+                "goal.resumed",
+                {"goal": goal, "why": "asked by the user", "branch": branch},
+                agent="user",
+                cause=(goal,),
             )
             self._start(goal, git)
+            return note
+
+    async def edit_goal(self, goal: int, text: str | None, limits: Limits) -> None:
+        """Give the goal another text, other limits, or both; it may run meanwhile. Limits that are None stay.
+
+        Raises UsageProblem if nothing is given, a limit is none or used up already, or the goal is met or cleared.
+        """
+        record = self._record(goal)
+        if record.cleared or record.status == "met":
+            raise UsageProblem(f"Goal {goal} {'was cleared' if record.cleared else 'is met'}: set a new one.")
+        limits.check()
+        if text is not None and not text.strip():
+            text = None
+        if text is None and not limits.given:
+            raise UsageProblem(
+                "What is to change? Give a text, or a new limit: --budget, --tokens, --calls, --hours or --steps."
+            )
+        check_room(record, limits, self._effects.now())
+        old = limits_of(record)
+        await self.log.append(
+            "goal.edited",
+            {
+                "goal": goal,
+                "agent": record.agent,
+                "old": asdict(old),
+                "new": asdict(limits.over(old)),
+                "text": None if text is None else text.strip(),
+            },
+            agent="user",
+            cause=(goal,),
+        )
+
+    async def clear_goal(self, goal: int) -> str:
+        """Forget a goal that does not run: it cannot be resumed. Returns the branch that keeps its work, or nothing."""
+        record = self._record(goal)
+        if self._is_running(goal):
+            raise UsageProblem(f"Goal {goal} is running: end it with `%goal stop`, then clear it.")
+        if not record.cleared:
+            await self.log.append("goal.cleared", {"goal": goal}, agent="user", cause=(goal,))
+        tree = self.workspace_state.of_goal(goal)
+        return "" if tree is None else self.workspace_state.worktrees[tree].branch
+
+    async def set_interactive(self, interactive: bool) -> None:
+        """Say whether whoever asks for work now can be asked for approvals; a goal that runs keeps its policy."""
+        policy = Policy(self.settings.mode(interactive=interactive), interactive)
+        if self.busy or policy == self.policy:
+            return
+        self.policy = self.executor.policy = policy
+        await self.log.append("session.mode", {"approvals": policy.mode, "interactive": interactive}, agent="user")
+
+    async def repository(self) -> Path:
+        """The root of the repository in which goals of this session work and verify commands run."""
+        return (await Git.discover(self.workspace, self._effects)).root
 
     async def stop(self, goal: int, why: str = "stopped by the user") -> None:
         """End what runs, at once; worktree and branch are kept, and the goal can be resumed."""
@@ -377,9 +463,9 @@ class SessionCore:
         return self._record(goal)
 
     async def diff(self, goal: int | None = None) -> str:
-        """What the goal (the newest by default) changed: the landed diff, or the worktree's so far."""
-        number = self._goal_or_newest(goal)
-        record = self._record(number)
+        """What the goal (the active one by default) changed: the landed diff, or the worktree's so far."""
+        number = self.active_goal() if goal is None else goal
+        self._record(number)
         git = await Git.discover(self.workspace, self._effects)
         workspace = self.workspace_state
         landed = [m for m in workspace.merges.values() if m.goal == number and m.state == "landed"]
@@ -388,8 +474,8 @@ class SessionCore:
         seq = workspace.of_goal(number)
         if seq is None:
             return ""
-        inside = await Git.at_worktree(Path(workspace.worktrees[seq].path), self._effects)
-        return await inside.diff_worktree(record.base)
+        tree = workspace.worktrees[seq]
+        return await (await Git.at_worktree(Path(tree.path), self._effects)).diff_worktree(tree.base)
 
     async def close(self, reason: str) -> None:
         """End the session in order: running goals are paused, the log is sealed. Idempotent."""
@@ -406,6 +492,7 @@ class SessionCore:
                     cause=(goal,),
                 )
         await self.gate.aclose()
+        await self._effects.disk(self.sandbox.close)
         try:
             await self.log.append("session.closed", {"reason": reason})
         finally:
@@ -452,9 +539,18 @@ class SessionCore:
 
     async def _checkpoint(self, task: Task) -> None:
         if task.goal is None:
+            self._check_question()
             return
         self._rest(task.goal)
         check_limits(self._record(task.goal), self._effects.now())
+
+    def _check_question(self) -> None:
+        limit = self.settings.steps_of_a_question()
+        if self.agents.agents[LEAD_NAME].steps >= self._question_ends:
+            raise BudgetExceeded(
+                f"No answer after {limit} model calls. Ask again to let it go on, or set MUSECODE_ASK_STEPS to more.",
+                scope="steps",
+            )
 
     def _rest(self, goal: int) -> None:
         if goal in self._pausing:
@@ -496,12 +592,11 @@ class SessionCore:
             raise UsageProblem(f"There is no goal {goal} in this session.")
         return record
 
-    def _goal_or_newest(self, goal: int | None) -> int:
-        if goal is not None:
-            return goal
-        if not self.goals.goals:
-            raise UsageProblem('There is no goal yet. Start one: %goal "TEXT" --verify "COMMAND"')
-        return max(self.goals.goals)
+    def active_goal(self) -> int:
+        """The goal that was set or resumed last; UsageProblem if there is none, or it was cleared."""
+        if self.goals.active is None:
+            raise UsageProblem(NO_GOAL)
+        return self.goals.active
 
     def _is_running(self, goal: int) -> bool:
         task = self._tasks.get(goal)
@@ -520,6 +615,12 @@ class SessionCore:
             raise UsageProblem(
                 f"Goal {running[0]} is running. Wait for it, or end it with `%goal stop`; one goal runs at a time."
             )
+
+
+async def _sandbox(settings: Settings, effects: Effects) -> Sandbox:
+    home = settings.home_or_default()
+    hidden = (sessions_dir(home), worktrees_dir(home))
+    return await choose(settings.sandbox, settings.network, effects, hidden=hidden, readable=settings.readable)
 
 
 def _files_below(root: Path) -> list[str]:

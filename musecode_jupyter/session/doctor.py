@@ -38,6 +38,7 @@ def examine(settings: Settings) -> list[Finding]:
         _home,
         _model,
         _approvals,
+        _sandbox,
         _views,
         _kernels,
     ]
@@ -107,6 +108,25 @@ def _approvals(settings: Settings) -> list[Finding]:
     except MuseError as problem:
         return [Finding("approvals", False, str(problem))]
     return [Finding("approvals", True, modes)]
+
+
+def _sandbox(settings: Settings) -> list[Finding]:
+    from musecode_jupyter.guard.sandbox import choose
+    from musecode_jupyter.runtime.effects import LiveEffects
+    from musecode_jupyter.runtime.loop import RuntimeThread
+
+    thread = RuntimeThread.start()  # a notebook's own thread has a running loop
+    try:
+        choice = choose(settings.sandbox, settings.network, LiveEffects(), readable=settings.readable)
+        sandbox = thread.call(choice, timeout=60)
+    except MuseError as problem:
+        return [Finding("sandbox", False, str(problem))]
+    finally:
+        thread.stop()
+    network = {"allow": "with network", "deny": "without network"}[sandbox.network]
+    text = f"commands run in {sandbox.name}, {network}" if not sandbox.banner else sandbox.banner
+    # Asked for by name it is what the user wants; else it is what is missing.
+    return [Finding("sandbox", not sandbox.banner or settings.sandbox == "plain", text, needed=False)]
 
 
 def _views(_settings: Settings) -> list[Finding]:

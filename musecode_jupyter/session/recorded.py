@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from musecode_jupyter.agents.context import parse_items
 from musecode_jupyter.guard.gate import recorded_client
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.models.recorded import Recorded
 from musecode_jupyter.models.types import Final, ModelClient, Usage
 from musecode_jupyter.runtime.command import Command, CommandAnswer
 from musecode_jupyter.runtime.effects import Effects
@@ -24,6 +25,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _ENDING = re.compile(r"\[([^\[\]\n]*)\]\Z")
+# How the tool `run` tells of an end, and what the process runner calls it.
+_ENDED = {
+    "exit ": "exited",
+    "ended because it printed": "output",
+    "ended because it started": "processes",
+    "not started": "not started",
+    "stopped": "cancelled",
+}
 
 
 class ReplayMismatch(MuseError):
@@ -84,7 +93,8 @@ class RecordedEffects:
             raise ReplayMismatch(f"Event {requested.seq}, field command: {command!r} now, {recorded!r} recorded.")
         output = str(finished.data["output"])
         ending = _ENDING.search(output)
-        ended = "exited" if ending and ending.group(1).startswith("exit ") else "timeout"
+        told = ending.group(1) if ending else ""
+        ended = next((name for start, name in _ENDED.items() if told.startswith(start)), "timeout")
         return ProcessResult(
             exit=finished.data["exit"],
             ended=ended,
@@ -110,15 +120,16 @@ class RecordedEffects:
 def answers(events: Iterable[Event]) -> ModelClient:
     """A client that gives the recorded answers, and refuses a request whose bytes are not the recorded ones."""
     requested: dict[int, Event] = {}
-    recorded: list[tuple[str, Final | ModelError]] = []
-    api, origin = "chat", ""
+    recorded: list[Recorded] = []
     for event in events:
         if event.kind == "model.requested":
             requested[event.seq] = event
-            api, origin = event.data["api"], event.data["origin"]
         elif event.kind in {"model.completed", "model.failed"}:
-            recorded.append((requested[event.data["request"]].data["digest"], _answer(event.kind, event.data)))
-    return recorded_client(api, origin, recorded)
+            # How often it was tried, and without what in the end, is the gate's; the loop sees one answer.
+            asked = requested[event.data["request"]].data
+            answer = _answer(event.kind, event.data)
+            recorded.append(Recorded(asked["api"], asked["origin"], asked["digest"], answer))
+    return recorded_client(recorded)
 
 
 def _answer(kind: str, data: Mapping[str, Any]) -> Final | ModelError:

@@ -7,6 +7,7 @@ from typing import Any
 from musecode_jupyter.agents.state import AgentsReducer
 from musecode_jupyter.guard.approvals import ApprovalsReducer
 from musecode_jupyter.guard.ledger import LedgerReducer
+from musecode_jupyter.guard.rules import RulesReducer
 from musecode_jupyter.log.fold import Reducer
 from musecode_jupyter.skills.goal_state import GoalsReducer
 from musecode_jupyter.tools.state import ToolsReducer
@@ -18,6 +19,7 @@ def all_reducers() -> list[Reducer[Any]]:
     return [
         LedgerReducer(),
         ApprovalsReducer(),
+        RulesReducer(),
         ToolsReducer(),
         WorkspaceReducer(),
         AgentsReducer(),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,20 @@ def prove(folder: Path) -> Proof:
 
 
 def check_prompts(events: Iterator[Event]) -> Iterator[tuple[int, str | None]]:
-    """For each model.requested in order: its seq, and None or how the rebuilt prompt differs from the one sent."""
+    """For each prompt that was sent, in order: its seq, and None or how the rebuilt prompt differs from it."""
     fold = Fold(all_reducers())
     kept: dict[int, Event] = {}
+    asked: dict[int, Event] = {}
     for event in events:
         if event.kind == "model.requested":
+            asked[event.seq] = event
             yield event.seq, _check_prompt(fold, kept, event)
+        elif event.kind == "model.retried" and event.data.get("digest"):
+            # The same request with other bytes: nothing joins a conversation while its request is open.
+            request = asked[event.data["request"]]
+            yield event.seq, _check_prompt(fold, kept, replace(request, data={**request.data, **_sent(event.data)}))
+        elif event.kind in {"model.completed", "model.failed", "model.abandoned"}:
+            asked.pop(event.data["request"], None)
         if event.kind in _CONTRIBUTING:
             kept[event.seq] = event
         fold.apply(event)
@@ -67,7 +75,9 @@ _CONTRIBUTING = frozenset(
     {
         "user.message",
         "user.steer",
+        "notebook.attached",
         "goal.set",
+        "goal.edited",
         "goal.judged",
         "model.completed",
         "tool.finished",
@@ -78,6 +88,10 @@ _CONTRIBUTING = frozenset(
         "agent.view",
     }
 )
+
+
+def _sent(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: data[name] for name in ("origin", "digest", "bytes")}
 
 
 def _check_prompt(fold: Fold, kept: dict[int, Event], event: Event) -> str | None:

@@ -27,7 +27,7 @@ async def reconcile(core: SessionCore) -> None:
     for seq, reserve in list(core.ledger.open.items()):
         await core.log.append(
             "model.abandoned",
-            {"request": seq, "why": "cut off by a restart", "cost_usd": reserve.usd},
+            {"request": seq, "why": "cut off by a restart", "cost_usd": reserve.usd, "tokens": reserve.tokens},
             agent=reserve.agent,
             cause=(seq,),
         )

@@ -11,7 +11,9 @@ from typing import Any
 from musecode_jupyter.guard.policy import Mode, parse_mode
 from musecode_jupyter.models.catalogue import ModelInfo, lookup
 from musecode_jupyter.models.endpoint import Endpoint, resolve_endpoint
-from musecode_jupyter.runtime.errors import UsageProblem
+from musecode_jupyter.runtime.errors import ConfigurationError, UsageProblem
+
+ASK_STEPS = 50
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,10 @@ class Settings:
     profile: str | None = None
     effort: str | None = None
     approvals: str | None = None
+    ask_steps: str | None = None
+    sandbox: str | None = None
+    network: str | None = None
+    readable: str | None = None
     options: frozenset[str] = frozenset()
     """Names of those that were given as options, which the environment does not override."""
 
@@ -46,6 +52,10 @@ class Settings:
                 ("profile", "MUSECODE_PROFILE"),
                 ("effort", "MUSECODE_EFFORT"),
                 ("approvals", "MUSECODE_APPROVALS"),
+                ("ask_steps", "MUSECODE_ASK_STEPS"),
+                ("sandbox", "MUSECODE_SANDBOX"),
+                ("network", "MUSECODE_NETWORK"),
+                ("readable", "MUSECODE_READABLE"),
             )
             if environ.get(name) and field not in self.options
         }
@@ -65,6 +75,14 @@ class Settings:
         if self.approvals is not None:
             return parse_mode(self.approvals)
         return "ask" if interactive else "deny"
+
+    def steps_of_a_question(self) -> int:
+        """Model calls that one question outside a goal may take; ConfigurationError if it is no number above 0."""
+        if self.ask_steps is None:
+            return ASK_STEPS
+        if not (self.ask_steps.isascii() and self.ask_steps.isdecimal() and int(self.ask_steps) > 0):
+            raise ConfigurationError(f"MUSECODE_ASK_STEPS={self.ask_steps!r} is no number of model calls above 0.")
+        return int(self.ask_steps)
 
     def endpoint(self, environ: Mapping[str, str]) -> Endpoint:
         """Which model at which endpoint; ConfigurationError says what to set."""

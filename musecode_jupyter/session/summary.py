@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.skills.limits import duration
 
 TEXT_LIMIT = 240
 FIELD_LIMIT = 200
@@ -28,6 +29,7 @@ _OUTCOME = {
     "merge.landed": True,
     "merge.bounced": False,
     "budget.exceeded": False,
+    "repository.touched": False,
     "log.recovered": False,
 }
 
@@ -36,6 +38,7 @@ _KEPT = {
     "model.requested": ("model", "purpose", "max_output_tokens"),
     "model.completed": ("status", "usage", "cost_usd", "estimated", "ttft_s", "seconds", "attempts"),
     "model.failed": ("error_kind", "cost_usd", "seconds", "attempts"),
+    "model.retried": ("error_kind", "cost_usd", "attempt", "wait_s"),
     "model.abandoned": ("cost_usd",),
     "tool.requested": ("name", "origin", "purpose"),
     "tool.decided": ("decision", "rule"),
@@ -209,7 +212,8 @@ def _model_failed(data: Data) -> str:
 
 
 def _model_retried(data: Data) -> str:
-    return f"attempt {data['attempt']} failed, again in {_seconds(data['wait_s'])}: {data['error']}"
+    changed = " without reasoning items" if data.get("digest") else ""
+    return f"attempt {data['attempt']} failed, again{changed} in {_seconds(data['wait_s'])}: {data['error']}"
 
 
 def _tool_requested(data: Data) -> str:
@@ -253,6 +257,15 @@ def _file_changed(data: Data) -> str:
     return f"{verb} {data['path']}"
 
 
+def touched_text(seq: int, data: Data) -> str:
+    """What the user is told when a command without a sandbox changed their repository, with how to undo it."""
+    undo = "; ".join(f"{change['what']}: `{change['undo']}`" for change in data["changes"])
+    return (
+        f"Your repository changed while command {data['call']} ran ({_list([c['what'] for c in data['changes']])}). "
+        f"If that was not you, undo it: {undo} (event {seq})."
+    )
+
+
 def _limits(data: Data) -> str:
     parts = []
     if data.get("usd") is not None:
@@ -262,7 +275,7 @@ def _limits(data: Data) -> str:
     if data.get("calls") is not None:
         parts.append(f"{data['calls']:,} calls")
     if data.get("hours") is not None:
-        parts.append(f"{data['hours']:g} h")
+        parts.append(duration(data["hours"] * 3600))
     if data.get("steps") is not None:
         parts.append(f"{data['steps']:,} steps")
     return ", ".join(parts)
@@ -280,6 +293,15 @@ def _goal_judged(data: Data) -> str:
     if data["passed"]:
         return f"all {len(data['checks'])} checks passed {where}"
     return f"{len(failed)} of {len(data['checks'])} checks failed {where}: {_list(failed)}"
+
+
+def _goal_edited(data: Data) -> str:
+    old, new = data["old"], data["new"]
+    parts = [] if data["text"] is None else [f"new text: {data['text']}"]
+    changed = {name: new[name] for name in new if new[name] != old[name]}
+    if changed:
+        parts.append(f"limits now: {_limits(changed)}")
+    return "; ".join(parts) or "limits as before"
 
 
 def _goal_met(data: Data) -> str:
@@ -315,6 +337,7 @@ def _unknown(data: Data) -> str:
 _TEXTS: dict[str, Callable[[Data], str]] = {
     "session.opened": _session_opened,
     "session.resumed": _session_resumed,
+    "session.mode": lambda d: f"approvals {d['approvals']}{'' if d['interactive'] else '; nobody can be asked'}",
     "session.closed": lambda d: f"session closed: {d['reason']}",
     "log.recovered": _log_recovered,
     "state.digest": lambda d: f"state up to event {d['upto']} has digest {d['digest'][:12]}",
@@ -337,23 +360,33 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "tool.failed": lambda d: f"could not be carried out: {d['output']}",
     "tool.cancelled": lambda d: f"cancelled: {d['output']}",
     "tool.unknown": lambda d: f"cut off by a crash, effects unknown: {d['output']}",
+    "notebook.attached": lambda d: f"cell {d['cell']} of the notebook goes with the question to {d['to']}",
+    "kernel.waiting": lambda d: f"the code {d['why']}",
+    "kernel.running": lambda d: "the code begins to run in the user's kernel",
     "tool.reconciled": lambda d: f"after the restart: {d['finding']}",
     "approval.requested": _approval_requested,
     "approval.granted": _approval_granted,
     "approval.denied": lambda d: f"denied by {d['by']}{_why(d)}",
     "approval.expired": lambda d: f"the question expired{_why(d)}",
-    "rule.added": lambda d: f"allowed for this session: {d['rule']}",
+    "rule.added": lambda d: f"allowed for this {d.get('scope', 'session')}: {d['rule']}",
+    "rule.removed": lambda d: f"rule {d['rule']} is in force no more ({d['by']})",
+    "repository.touched": lambda d: (
+        f"your repository changed while command {d['call']} ran: {_list([change['what'] for change in d['changes']])}"
+    ),
     "file.observed": lambda d: f"saw {d['path']} ({d['size']:,} bytes)",
     "file.changed": _file_changed,
     "goal.set": _goal_set,
+    "goal.edited": _goal_edited,
+    "goal.cleared": lambda d: "cleared: it cannot be resumed, its branch is kept",
     "goal.paused": lambda d: f"paused{_why(d)}",
-    "goal.resumed": lambda d: f"resumed{_why(d)}",
+    "goal.resumed": lambda d: f"resumed{_why(d)}" + (f"; lands on {d['branch']}" if d.get("branch") else ""),
     "goal.claimed": lambda d: f"the agent claims to be done: {d['text']}",
     "goal.judged": _goal_judged,
     "goal.met": _goal_met,
     "goal.stopped": lambda d: f"{d['state']}{_why(d)}",
     "worktree.creating": lambda d: f"will create a worktree on {d['branch']} from {_commit(d['base'])}",
     "worktree.created": lambda d: f"worktree at {d['path']}",
+    "worktree.updated": lambda d: f"the user's commits up to {_commit(d['target'])} are in it now: {_list(d['files'])}",
     "worktree.removing": lambda d: "will remove the worktree",
     "worktree.removed": lambda d: f"worktree removed; all of it is in {_branch(d['contained_in'])}",
     "merge.enqueued": lambda d: f"{_commit(d['commit'])} waits to land on {_branch(d['ref'])}",

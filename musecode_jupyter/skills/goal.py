@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-import shlex
-import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.guard.approvals import Approvals
+from musecode_jupyter.guard.rules import Rule
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.kinds import Check
 from musecode_jupyter.runtime.effects import Effects
@@ -24,10 +21,10 @@ from musecode_jupyter.runtime.errors import (
     LogError,
     ModelError,
     MuseError,
-    UsageProblem,
 )
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
+from musecode_jupyter.skills.verify_command import cannot_run
 from musecode_jupyter.tools.executor import CallResult, Executor, FormedCall
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
@@ -46,6 +43,7 @@ from musecode_jupyter.workspace.worktrees import (
     commit_all,
     create_worktree,
     discard_detached,
+    fast_forward,
     remove_branch,
     remove_worktree,
     some_names,
@@ -56,14 +54,6 @@ logger = logging.getLogger(__name__)
 HARNESS = "harness"
 MAX_SILENT_TURNS = 3
 MAX_MOVES = 3
-NOT_FOUND_EXITS = frozenset({126, 127})
-# The shell's cd, `python -m`, and pytest with a wrong path.
-CANNOT_RUN = re.compile(
-    r"^(?:\S*sh: line \d+: cd: .*"
-    r"|\S*python[\d.]*: No module named \S+"
-    r"|ERROR: file or directory not found: .*)$",
-    re.MULTILINE,
-)
 REPORT_CHARS = 6_000
 
 
@@ -91,32 +81,12 @@ def land_rule(branch: str) -> str:
     return f"land on {branch}"
 
 
-def check_command(command: str, root: Path, path: str) -> None:
-    """Raise UsageProblem if `command` plainly cannot run: empty, unbalanced quotes, or a program that is not there."""
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise UsageProblem(f"The verify command {command!r} cannot be parsed: {error}.") from None
-    while words and "=" in words[0] and words[0].split("=")[0].isidentifier():
-        words.pop(0)
-    if not words:
-        raise UsageProblem("The verify command is empty: give one, for example --verify 'python -m pytest -q'.")
-    if any(mark in command for mark in "|&;<>()$`") or words[0] in {
-        "cd",
-        "test",
-        "[",
-        "exit",
-        "true",
-        "false",
-        "!",
-    }:
-        return
-    program = words[0]
-    found = (root / program).exists() if "/" in program else shutil.which(program, path=path)
-    if not found:
-        raise UsageProblem(
-            f"The verify command cannot run: there is no {program!r} here. Install it or correct --verify."
-        )
+def branch_gone(record: GoalRecord) -> str:
+    """What is said where the branch to land on is not there any more."""
+    return (
+        f"The branch {record.branch}, on which the work is to land, is gone: bring it back, for example with "
+        f"`git branch {record.branch} {record.base[:10]}`, then resume."
+    )
 
 
 class GoalRunner:
@@ -158,7 +128,7 @@ class GoalRunner:
         except PauseRequested as pause:
             await self._emit("goal.paused", why=str(pause))
         except BudgetExceeded as error:
-            await self._emit_raw("budget.exceeded", {"scope": error.scope, "why": str(error)})
+            await self._emit_raw("budget.exceeded", {"scope": error.scope, "why": str(error), "needed": error.needed})
             await self._stop("budget", str(error))
         except LogError:
             raise
@@ -221,18 +191,14 @@ class GoalRunner:
         title = record.text.strip().splitlines()[0][:72]
         await self._back_on_branch(inside, tree)
         commit = await commit_all(inside, f"{title}\n\nMusecode-Session: {self._t.session}\nMusecode-Goal: {self.goal}")
-        if await self._t.git.tree_of(commit) == await self._t.git.tree_of(record.base):
+        if await self._t.git.tree_of(commit) == await self._t.git.tree_of(tree.base):
             await self._nothing_changed(record, commit)
             return
-        if record.branch is None:
-            await self._stop(
-                "blocked",
-                f"HEAD is detached, so there is no branch to land on. The work is on branch {tree.branch}: "
-                "check out a branch and merge it.",
-            )
-            return
         ref = f"refs/heads/{record.branch}"
-        target = await self._t.git.resolve(ref)
+        target = await self._t.git.ref(ref)
+        if target is None:
+            await self._stop("blocked", f"{branch_gone(record)} The work is on branch {tree.branch}.")
+            return
         merge = await self._emit_raw(
             "merge.enqueued",
             {"goal": self.goal, "commit": commit, "tree": await self._t.git.tree_of(commit), "ref": ref},
@@ -253,7 +219,7 @@ class GoalRunner:
             await self._bounce(merge, why, tree.branch)
             await self._stop("blocked", f"{why} It is kept on branch {tree.branch}: merge it by hand.")
             return
-        await self._judge_commit(record, check.commit, check.tree)
+        await self._judge_commit(worktree, check.commit, check.tree, target)
 
     async def _back_on_branch(self, inside: Git, tree: WorktreeRecord) -> None:
         """Point the worktree's HEAD at our branch again, files untouched, if a command of the model moved it.
@@ -275,12 +241,25 @@ class GoalRunner:
         await self._judged("landing", await self._t.git.tree_of(commit), commit, results, False, self._report(results))
         await self._stall_if_silent()
 
-    async def _judge_commit(self, record: GoalRecord, commit: str, tree: str) -> None:
+    async def _judge_commit(self, worktree: int, commit: str, tree: str, target: str) -> None:
         results = await self._verify(await self._clean_place(commit), "judge")
         passed = all(result.ok for result in results)
+        if not passed:
+            await to_the_end(self._take_over(worktree, commit, target))
         await self._judged("landing", tree, commit, results, passed, "" if passed else self._report(results))
         if not passed:
             await self._stall_if_silent()
+
+    async def _take_over(self, worktree: int, commit: str, target: str) -> None:
+        """Give the agent what the user committed meanwhile, in the merge that failed: without it, it cannot repair."""
+        tree = self._workspace.worktrees[worktree]
+        if await self._t.git.is_ancestor(target, tree.base):
+            return
+        files = await self._t.git.diff_paths(tree.base, target)
+        await fast_forward(await Git.at_worktree(Path(tree.path), self._t.effects), commit)
+        await self._emit_raw(
+            "worktree.updated", {"worktree": worktree, "commit": commit, "target": target, "files": files}
+        )
 
     async def _stall_if_silent(self) -> None:
         if self.record.silent >= MAX_SILENT_TURNS:
@@ -320,7 +299,7 @@ class GoalRunner:
             )
             return False
         rule = land_rule(record.branch)
-        verdict = self._t.executor.policy.landing(rule, set(self._t.approvals.state.rules))
+        verdict = self._t.executor.policy.landing(await self._t.approvals.rules.covers("landing", record.branch))
         granted, why = verdict.decision == "allow", verdict.rule
         if verdict.decision == "ask":
             shown = {
@@ -333,7 +312,8 @@ class GoalRunner:
                 "usd": round(record.used_usd, 6),
             }
             await self._agent_state("waiting", "for approval to land")
-            answer = await self._t.approvals.ask("land", rule, shown, agent=record.agent)
+            offer = Rule(form="landing", text=record.branch)
+            answer = await self._t.approvals.ask("land", rule, shown, agent=record.agent, offer=offer)
             granted, why = answer.granted, answer.why or "the user's answer"
         if not granted:
             await self._bounce(seq, f"Landing was denied: {why}.", branch)
@@ -466,7 +446,20 @@ class GoalRunner:
             for command, result in zip(self.record.verify, results, strict=True)
             if not result.ok
         ]
-        return "\n\n".join(parts) + "\n\nThe goal is not met yet. Go on."
+        return "\n\n".join([*self._news(), *parts, "The goal is not met yet. Go on."])
+
+    def _news(self) -> list[str]:
+        """What came into the worktree since the judgement before, told to the agent."""
+        for event in reversed(list(self._t.log.events(since=self.goal))):
+            if event.kind == "goal.judged" and event.data["goal"] == self.goal:
+                break
+            if event.kind == "worktree.updated":
+                return [
+                    f"{self.record.branch} has moved on meanwhile: the user changed {some_names(event.data['files'])}. "
+                    "Those commits are merged with your work in your worktree now, and the check ran on that merge. "
+                    "Read these files again before you rely on them."
+                ]
+        return []
 
     async def _judged(
         self, where: str, tree: str, commit: str, results: list[CallResult], passed: bool, report: str
@@ -506,25 +499,6 @@ class GoalRunner:
     async def _emit_raw(self, kind: str, data: dict[str, object]) -> int:
         event = await self._t.log.append(kind, data, agent=HARNESS, cause=(self.goal,))
         return event.seq
-
-
-def cannot_run(result: CallResult) -> bool:
-    """Whether a check failed because it cannot run at all: no such program, folder or module, or no tests."""
-    if result.exit in NOT_FOUND_EXITS:
-        return True
-    return not result.ok and CANNOT_RUN.search(result.output) is not None
-
-
-def check_limits(record: GoalRecord, now: datetime) -> None:
-    """Raise BudgetExceeded if a limit of the goal other than money and tokens is used up (the gate holds those)."""
-    if record.limit_steps is not None and record.model_calls >= record.limit_steps:
-        raise BudgetExceeded(f"{record.model_calls} of {record.limit_steps} model calls are used.", scope="steps")
-    if record.limit_calls is not None and record.tool_calls >= record.limit_calls:
-        raise BudgetExceeded(f"{record.tool_calls} of {record.limit_calls} tool calls are used.", scope="calls")
-    if record.limit_hours is not None:
-        hours = (now - datetime.fromisoformat(record.started)).total_seconds() / 3600
-        if hours >= record.limit_hours:
-            raise BudgetExceeded(f"{hours:.2f} of {record.limit_hours:g} hours are over.", scope="hours")
 
 
 def _shorten(text: str) -> str:

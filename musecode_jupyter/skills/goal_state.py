@@ -208,6 +208,11 @@ class GoalsReducer:
                 goal.model_calls += 1
                 usage = data["usage"]
                 goal.used_tokens += at_most if usage is None else usage["input"] + usage["output"]
+            else:
+                goal.used_tokens += data.get("tokens", 0)
+        elif event.kind == "model.retried":
+            goal.used_usd += data.get("cost_usd", 0.0)
+            goal.used_tokens += data.get("tokens", 0)
         elif event.kind == "tool.requested":
             goal.tool_calls += 1
 

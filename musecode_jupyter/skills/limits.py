@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from datetime import datetime
+from typing import Any
 
 from musecode_jupyter.runtime.errors import BudgetExceeded, UsageProblem
 from musecode_jupyter.skills.goal_state import GoalRecord
@@ -30,7 +31,7 @@ class Limits:
     steps: int | None = None
 
     @property
-    def given(self) -> dict[str, float]:
+    def given(self) -> dict[str, Any]:
         """Those that are given, by name."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in found.items() if value is not None}
@@ -43,8 +44,7 @@ class Limits:
 
     def over(self, older: Limits) -> Limits:
         """These limits, and those of `older` where none is given here."""
-        merged = {field.name: getattr(older, field.name) for field in fields(self)} | self.given
-        return Limits(**merged)
+        return Limits(**older.given | self.given)
 
 
 def limits_of(record: GoalRecord) -> Limits:
@@ -96,7 +96,7 @@ def duration(seconds: float) -> str:
         return f"{seconds:.2g} s"
     if seconds < 120:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
 
 
 def _share(name: str, used: float, limit: float) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from typing import Any
 
 from pydantic import AliasChoices, Field
 
+from musecode_jupyter.guard.sandbox import Change, Realm
+from musecode_jupyter.models.endpoint import secrets
 from musecode_jupyter.runtime.errors import ToolProblem
 from musecode_jupyter.runtime.process import ProcessSpec
 from musecode_jupyter.tools.edits import apply_edit
-from musecode_jupyter.tools.environment import relocated
+from musecode_jupyter.tools.environment import relocated, without_values
 from musecode_jupyter.tools.files import digest_bytes, read_bytes, read_file
-from musecode_jupyter.tools.registry import Arguments, Outcome, Tool, ToolContext, Write
+from musecode_jupyter.tools.registry import Arguments, Outcome, Place, Tool, ToolContext, Write
 from musecode_jupyter.tools.search import search
 from musecode_jupyter.tools.state import ToolsState, seen_key
 
@@ -49,6 +52,8 @@ class SearchArguments(Arguments):
 
 class EditArguments(Arguments):
     """Arguments of `edit`."""
+
+    contents = frozenset({"old", "new"})
 
     path: str = _path()
     old: str = Field(
@@ -112,29 +117,38 @@ def _plan_edit_now(context: ToolContext, arguments: EditArguments) -> Write:
 
 
 async def _run(context: ToolContext, arguments: RunArguments) -> Outcome:
-    place, env = context.place, context.child_env
+    # Keys that were set after the session began do not pass either, whatever they are called.
+    place, env = context.place, without_values(context.child_env, secrets(context.effects.environ()))
     if place.checkout is not None:
         env = relocated(env, place.checkout, place.root)
     shell = shutil.which("bash", path=env.get("PATH")) or "/bin/sh"
     output = context.outputs / f"{context.call}.txt"
-    result = await context.effects.run(
+    confined = await context.sandbox.run(
         ProcessSpec(
             argv=(shell, "-c", arguments.command),
             cwd=context.place.root,
             env=env,
             output=output,
             timeout=arguments.timeout,
-        )
+        ),
+        _realm(place),
+        context.effects,
     )
+    result = confined.result
     await context.effects.disk(context.log.redact_file, output)
     ending = {
         "exited": f"exit {result.exit}",
         "timeout": f"ended after the limit of {arguments.timeout:g} s",
         "output": "ended because it printed too much",
+        "processes": "ended because it started too many processes",
         "not started": "not started",
         "cancelled": "stopped",
     }[result.ended]
     text = result.text if result.text.endswith("\n") or not result.text else result.text + "\n"
+    if confined.note:
+        text += f"[{confined.note}]\n"
+    if confined.changes:
+        text += _touched(context, confined.changes)
     return Outcome(
         f"{text}[{ending}]",
         ok=result.ended == "exited" and result.exit == 0,
@@ -142,6 +156,24 @@ async def _run(context: ToolContext, arguments: RunArguments) -> Outcome:
         seconds=result.seconds,
         output_path=str(output),
     )
+
+
+def _realm(place: Place) -> Realm:
+    agents = place.checkout is not None
+    # Without a number it is the clean tree on which the harness checks what is to land.
+    return Realm(place.root, writable=agents, checkout=place.checkout, fresh=agents and place.worktree is None)
+
+
+def _touched(context: ToolContext, changes: tuple[Change, ...]) -> str:
+    """Log what a command changed of the user's repository; answers what its agent is told."""
+    context.log.post(
+        "repository.touched",
+        {"call": context.call, "changes": [dataclasses.asdict(change) for change in changes]},
+        agent=context.agent,
+        cause=(context.call,),
+    )
+    names = ", ".join(change.what for change in changes)
+    return f"[this changed the user's own repository: {names}. The user is told. Work in the files only.]\n"
 
 
 READ = Tool(

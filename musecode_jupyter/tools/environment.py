@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from musecode_jupyter.models.endpoint import secrets
 
 ALLOWED = frozenset(
     [
@@ -54,6 +56,7 @@ FIXED = {
     "TERM": "dumb",
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONUNBUFFERED": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
 }
 
 
@@ -69,13 +72,20 @@ def relocated(env: Mapping[str, str], checkout: Path, root: Path) -> dict[str, s
     return {**env, "PYTHONPATH": os.pathsep.join(moved)} if moved else dict(env)
 
 
+def without_values(env: Mapping[str, str], values: Iterable[str]) -> dict[str, str]:
+    """`env` without the variables that hold one of `values`, which are secrets, whatever the variable's name."""
+    kept = list(values)
+    return {name: text for name, text in env.items() if not any(value in text for value in kept)}
+
+
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What of `environ` a child may see, with neutral settings added. Keys and tokens never pass."""
-    env = {
+    allowed = {
         name: value
         for name, value in environ.items()
         if (name in ALLOWED or name.startswith(ALLOWED_PREFIXES)) and name not in REFUSED
     }
+    env = without_values(allowed, secrets(environ))
     env.setdefault("PATH", os.defpath)
     if "VIRTUAL_ENV" not in env and "CONDA_PREFIX" not in env:
         # A kernel in an environment that was never activated: `python` should still be that environment's.

@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from musecode_jupyter.guard.approvals import Approvals
+from musecode_jupyter.guard.approvals import Answer, Approvals
 from musecode_jupyter.guard.policy import Policy
+from musecode_jupyter.guard.rules import Rule
+from musecode_jupyter.guard.sandbox import Sandbox
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.log.redaction import MARK
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import LogError, MuseError, ToolProblem
 from musecode_jupyter.runtime.process import to_the_end
+from musecode_jupyter.tools.binding import bound, changed
 from musecode_jupyter.tools.files import write_atomic
 from musecode_jupyter.tools.registry import Outcome, Place, Registry, Tool, ToolContext, Write
 from musecode_jupyter.tools.state import OpenCall, ToolsState
@@ -23,6 +27,14 @@ from musecode_jupyter.tools.state import OpenCall, ToolsState
 logger = logging.getLogger(__name__)
 
 MAX_PARALLEL_READS = 8
+CUT_OUT = (
+    "The arguments hold what looks like a secret. It was cut out before they were written down, so the call was not "
+    "made. Let the program take it from its environment or from a file, or use a placeholder."
+)
+MARKED = (
+    "The new text holds [redacted:...], which stands for a secret that you were not shown; it would be written in the "
+    "secret's place. Edit around it, in smaller pieces."
+)
 
 
 @dataclass(frozen=True)
@@ -61,6 +73,7 @@ class Executor:
         approvals: Approvals,
         outputs: Path,
         child_env: Mapping[str, str],
+        sandbox: Sandbox,
     ) -> None:
         self._log = log
         self._effects = effects
@@ -69,6 +82,7 @@ class Executor:
         self._approvals = approvals
         self._outputs = outputs
         self._child_env = dict(child_env)
+        self._sandbox = sandbox
 
     @property
     def state(self) -> ToolsState:
@@ -120,8 +134,10 @@ class Executor:
         )
         if tool is None:
             return await self._fail(requested.seq, agent, turn, problem)
-        # The logged arguments are the ones that count: what was cut out as a secret is not acted on either.
-        return await self._carry_out(tool, dict(requested.data["arguments"]), requested.seq, agent, turn, place, typed)
+        clean = dict(requested.data["arguments"])
+        if (tool.effect != "read" and clean != arguments) or (tool.effect == "process" and _holds_mark(clean)):
+            return await self._fail(requested.seq, agent, turn, CUT_OUT)
+        return await self._carry_out(tool, clean, requested.seq, agent, turn, place, typed)
 
     async def go_on(
         self, seq: int, call: OpenCall, *, agent: str, turn: int, place: Place, typed: frozenset[str]
@@ -158,6 +174,7 @@ class Executor:
             effects=self._effects,
             outputs=self._outputs,
             child_env=self._child_env,
+            sandbox=self._sandbox,
         )
 
     async def _parallel(
@@ -240,27 +257,21 @@ class Executor:
         place: Place,
         typed: frozenset[str],
     ) -> str | None:
-        rule = f"{tool.name}: {arguments.get('command', '')}" if tool.effect == "process" else tool.name
         verdict = self.policy.tool(
             tool.effect,
-            rule,
             arguments=arguments,
-            isolated=place.worktree is not None,
+            isolated=place.worktree is not None and tool.where == "place",
             typed=typed,
-            rules=set(self._approvals.state.rules),
+            covered=await self._covered(tool, arguments, place, typed),
         )
         decision, why, approval = verdict.decision, verdict.rule, None
         note = ""
         if verdict.decision == "ask":
-            shown = {
-                "tool": tool.name,
-                **arguments,
-                "cwd": str(place.root),
-                "environment": sorted(self._child_env),
-            }
-            answer = await self._approvals.ask(tool.name, rule, shown, agent=agent, call=seq)
-            decision, approval = ("allow" if answer.granted else "deny"), answer.approval
+            answer, void = await self._ask(tool, arguments, seq, agent, place)
+            decision, approval = ("allow" if answer.granted and not void else "deny"), answer.approval
             why, note = "the user's answer", f" The user says: {answer.why}" if answer.why else ""
+            if answer.granted and void:
+                why = f"approval {approval} is void: changed since the question: {', '.join(void)}"
         await self._log.append(
             "tool.decided",
             {"call": seq, "decision": decision, "rule": why, "approval": approval},
@@ -272,6 +283,49 @@ class Executor:
             return None
         return f"Denied ({why}).{note} Go on without this, or say what you need."
 
+    async def _covered(
+        self, tool: Tool, arguments: Mapping[str, Any], place: Place, typed: frozenset[str]
+    ) -> str | None:
+        """The user's rules that cover a call, in words, or None."""
+        command = arguments.get("command")
+        if tool.effect != "process" or command in typed:
+            return None
+        if tool.harmless is not None and (why := tool.harmless()):
+            return why
+        rules = self._approvals.rules
+        if isinstance(command, str):
+            return await rules.covers_command(command, root=place.root, isolated=place.worktree is not None)
+        return await rules.covers("tool", tool.name)
+
+    async def _ask(
+        self, tool: Tool, arguments: Mapping[str, Any], seq: int, agent: str, place: Place
+    ) -> tuple[Answer, list[str]]:
+        """The user's answer, and what has changed between the question and now: any of it voids a yes."""
+        command = arguments.get("command")
+        rule, no_rule = tool.name, ""
+        offer: Rule | None = Rule(form="tool", text=tool.name)
+        if tool.where == "kernel":
+            offer, no_rule = None, f"`%muse rules add session 'tool {tool.name}'` allows it whatever its arguments are"
+        if isinstance(command, str):
+            seen = await self._approvals.rules.look(command, root=place.root, isolated=place.worktree is not None)
+            rule, offer, no_rule = f"{tool.name}: {command}", seen.exact(), seen.problem
+        shown = await self._bound(tool, arguments, place)
+        answer = await self._approvals.ask(tool.name, rule, shown, agent=agent, call=seq, offer=offer, no_rule=no_rule)
+        if not answer.granted:
+            return answer, []
+        return answer, changed(shown, await self._bound(tool, arguments, place))
+
+    async def _bound(self, tool: Tool, arguments: Mapping[str, Any], place: Place) -> dict[str, Any]:
+        if tool.shown is not None:
+            return dict(await tool.shown(tool.arguments.model_validate(arguments)))
+        command = arguments.get("command")
+        programs: tuple[str, ...] = ()
+        if isinstance(command, str):
+            isolated = place.worktree is not None
+            programs = (await self._approvals.rules.look(command, root=place.root, isolated=isolated)).programs
+        files = await place.list_files()
+        return await self._effects.disk(bound, tool.name, arguments, place.root, self._child_env, files, programs)
+
     async def _run(self, tool: Tool, parsed: Any, context: ToolContext, turn: int) -> Outcome:
         assert tool.run is not None
         await self._started(tool, context, turn)
@@ -282,6 +336,8 @@ class Executor:
     async def _write(self, tool: Tool, parsed: Any, context: ToolContext, turn: int) -> CallResult:
         assert tool.plan is not None
         write = await tool.plan(context, parsed)
+        if _marks(write.data) > _marks(write.before_data or b""):
+            raise ToolProblem(MARKED)
         blobs = (
             {"after": write.data} if write.before_data is None else {"before": write.before_data, "after": write.data}
         )
@@ -350,6 +406,7 @@ class Executor:
             )
 
     async def _finish(self, seq: int, agent: str, turn: int, outcome: Outcome) -> CallResult:
+        call = self.state.open.get(seq)
         event = await self._log.append(
             "tool.finished",
             {
@@ -359,6 +416,8 @@ class Executor:
                 "exit": outcome.exit,
                 "seconds": outcome.seconds,
                 "output_path": outcome.output_path,
+                # What a model asked for is shown to it as data; the harness reads its own results as they are.
+                "fenced": call is not None and call.origin == "model",
             },
             agent=agent,
             turn=turn,
@@ -374,6 +433,15 @@ class Executor:
 
     def _post(self, kind: str, data: dict[str, Any], agent: str, turn: int, cause: int) -> Event:
         return self._log.post(kind, data, agent=agent, turn=turn, cause=(cause,))
+
+
+def _holds_mark(arguments: Mapping[str, Any]) -> bool:
+    """Whether a secret was cut out of them, here or in the model's answer before."""
+    return any(isinstance(value, str) and MARK.search(value) for value in arguments.values())
+
+
+def _marks(data: bytes) -> int:
+    return len(MARK.findall(data.decode("utf-8", "replace")))
 
 
 def _why(name: str, error: Exception) -> str:

@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -42,6 +43,7 @@ KEPT_BYTES = 2_000_000
 _DECODED_WHOLE = 8_000_000
 _CHUNK = 1 << 20
 _MAX_ENTRIES = 1_000
+_TEMPORARY = re.compile(r"\.musecode-[0-9a-f]{16}\.tmp")
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,7 @@ class FileRead:
     `path` is relative to the root, with links resolved. `lines` is the text of lines `first_line` to
     `last_line` with LF endings; `text` is the same with line numbers and remarks, for a model. `digest` is
     BLAKE2b-256 of the whole file, `size` its bytes; `data` is its content if it has at most `KEPT_BYTES`.
-    `hard_links` above 1: other names of this file exist, perhaps outside the root, and a write will leave
-    those as they are.
+    `hard_links` above 1: other names of this file exist, perhaps outside the root, and a write is refused.
     """
 
     path: str
@@ -71,12 +72,11 @@ class FileRead:
 
 @dataclass(frozen=True)
 class Written:
-    """A finished write: the digest of the new content, and how many other names kept the old one."""
+    """A finished write: the digest of the new content."""
 
     path: str
     digest: str
     size: int
-    other_links: int
 
 
 def digest_bytes(data: bytes) -> str:
@@ -143,26 +143,24 @@ def write_atomic(root: Path, path: str, data: bytes, expected_digest: str | None
     """Replace a file's content, or with `expected_digest` None create it, directories included.
 
     The new content is complete and synced to disk before it takes the name. Mode, and owner where allowed,
-    are kept. A file with other hard links gets a new content under this name only.
+    are kept.
 
     Raises
     ------
     ToolProblem
         As `resolve_inside`; or the file is no longer the one with `expected_digest` (None: it exists), the
-        target is a link or no regular file, or it cannot be written (disk full, read-only); then nothing has
-        changed.
+        target is a link, no regular file or one with other names, or it cannot be written (disk full,
+        read-only); then nothing has changed.
     """
     parts = components(root, path, follow_last=False)
     try:
         with parent_of(real_root(root), parts, path, create=expected_digest is None) as parent:
             if parent is None:
                 raise ToolProblem(f"{path} is no longer there. Look at its directory again before you edit.")
-            before = _check_unchanged(parent, parts[-1], path, expected_digest)
-            _replace(parent, parts[-1], path, data, before)
+            _replace(parent, parts[-1], path, data, _check_unchanged(parent, parts[-1], path, expected_digest))
     except OSError as error:
         raise ToolProblem(f"{path} cannot be written: {error.strerror}. Nothing was changed.") from error
-    others = 0 if before is None else before.st_nlink - 1
-    return Written("/".join(parts), digest_bytes(data), len(data), others)
+    return Written("/".join(parts), digest_bytes(data), len(data))
 
 
 def _check_unchanged(parent: int, name: str, path: str, expected: str | None) -> os.stat_result | None:
@@ -175,8 +173,27 @@ def _check_unchanged(parent: int, name: str, path: str, expected: str | None) ->
         raise ToolProblem(f"{path} is no longer there. Look at its directory again before you edit.")
     with open_at(parent, name, path) as descriptor:
         state = os.fstat(descriptor)
+        if state.st_nlink > 1:
+            state = _alone(parent, descriptor, path)
         if _digest_open(descriptor) != expected:
             raise ToolProblem(f"{path} has changed since you last saw it. Read it again, then edit.")
+    return state
+
+
+def _alone(parent: int, descriptor: int, path: str) -> os.stat_result:
+    """The state of an open file once its only other names are ones that a killed write left here; else refused."""
+    state = os.fstat(descriptor)
+    with os.scandir(parent) as scan:
+        ours = [entry.name for entry in scan if _TEMPORARY.fullmatch(entry.name) and entry.inode() == state.st_ino]
+    for name in ours:
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=parent)
+    state = os.fstat(descriptor)
+    if state.st_nlink > 1:
+        raise ToolProblem(
+            f"{path} is one of {state.st_nlink} names of one file (hard links), perhaps outside the worktree, and a "
+            "write would part them. Make it a file of its own first (copy it and move the copy in its place)."
+        )
     return state
 
 

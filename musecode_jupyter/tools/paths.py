@@ -9,10 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
 from musecode_jupyter.runtime.errors import ToolProblem
+
+# What Linux takes; macOS takes a quarter of it and says so itself.
+MAX_PATH_BYTES = 4_095
+MAX_NAME_BYTES = 255
 
 
 def resolve_inside(root: Path, path: str) -> Path:
@@ -47,21 +52,44 @@ def components(root: Path, path: str, *, follow_last: bool) -> tuple[str, ...]:
         raise ToolProblem("The path holds a lone surrogate, which is not a character. Send the path as text.") from None
     base = real_root(root)
     joined = os.path.join(root, path)
+    encoded = os.fsencode(joined)
+    # Reached a directory at a time, a longer path could be made, and then be named by nobody any more.
+    if len(encoded) > MAX_PATH_BYTES or max(map(len, encoded.split(b"/"))) > MAX_NAME_BYTES:
+        raise ToolProblem(f"The path is too long: {path[:40]}... Use a shorter one.")
     if follow_last:
-        real = Path(os.path.realpath(joined))
+        real = _real(joined, path)
     else:
         head, last = os.path.split(joined.rstrip("/"))
         if last in ("", ".", ".."):
             raise ToolProblem(f"{path} is a directory, not a file.")
-        real = Path(os.path.realpath(head), last)
+        real = _real(head, path) / last
     if not real.is_relative_to(base):
         raise ToolProblem(f"{path} leads out of the worktree. Only files below {base} can be used.")
     parts = real.relative_to(base).parts
+    if not parts and not follow_last:
+        raise ToolProblem(f"{path} is a directory, not a file.")
     # The path as written too: `.git` may be a link to elsewhere within the root.
     written = Path(os.path.relpath(joined, root)).parts
-    if any(part.casefold() == ".git" for part in (*parts, *(() if written[:1] == ("..",) else written))):
+    if any(map(is_git, (*parts, *(() if written[:1] == ("..",) else written)))):
         raise ToolProblem(f"{path} is inside .git, which belongs to git. Use a git command instead.")
     return parts
+
+
+def _real(joined: str, path: str) -> Path:
+    try:
+        return Path(os.path.realpath(joined))
+    except OSError as error:  # a link was replaced by something else just as it was followed
+        raise ToolProblem(f"{path} cannot be looked at: {error.strerror}. Try again.") from error
+
+
+def is_git(part: str) -> bool:
+    """Whether a component is `.git` on any file system that a checkout may lie on, or be copied to.
+
+    Some compare without case, drop invisible characters, final dots and spaces or what follows a colon, or know it
+    under a short name (git's own core.protectHFS and core.protectNTFS guard the same).
+    """
+    seen = "".join(character for character in part if unicodedata.category(character) != "Cf")
+    return seen.partition(":")[0].rstrip(". ").casefold() in {".git", "git~1"}
 
 
 @contextlib.contextmanager

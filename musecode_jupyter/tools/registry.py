@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from musecode_jupyter.guard.sandbox import Sandbox
 from musecode_jupyter.log import EventLog
+from musecode_jupyter.models.conversation import arguments_object
 from musecode_jupyter.models.types import ToolSpec
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import ToolProblem
 
 Effect = Literal["read", "write", "process"]
 
+# Of wrong arguments so many are told, and of a made-up name so many characters.
+_TOLD = 5
+_NAME = 80
+
 
 class Arguments(BaseModel):
-    """Base of all tool arguments: nothing unknown, nothing coerced silently across types."""
+    """Base of all tool arguments: nothing unknown, nothing coerced silently across types.
+
+    Only fields named in `contents` may hold NUL characters: no path, command or pattern can.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    contents: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="after")
+    def _no_nul(self) -> Self:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, str) and "\0" in value and name not in self.contents:
+                raise ValueError(f"{name} holds a NUL character: leave it out")
+        return self
 
 
 @dataclass(frozen=True)
@@ -48,6 +66,7 @@ class ToolContext:
     effects: Effects
     outputs: Path
     child_env: Mapping[str, str]
+    sandbox: Sandbox
 
 
 @dataclass(frozen=True)
@@ -75,7 +94,11 @@ class Write:
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool. Reads and processes have `run`; writes have `plan`, and the executor makes the change."""
+    """A tool. Reads and processes have `run`; writes have `plan`, and the executor makes the change.
+
+    `where` says on what it acts: the agent's place, or the user's kernel and notebook. For the latter `shown` gives
+    what the user is asked about, and `harmless` says why nobody need be asked now, or nothing.
+    """
 
     name: str
     description: str
@@ -84,6 +107,9 @@ class Tool:
     run: Callable[[ToolContext, Any], Awaitable[Outcome]] | None = None
     plan: Callable[[ToolContext, Any], Awaitable[Write]] | None = None
     offered: bool = True
+    where: Literal["place", "kernel"] = "place"
+    shown: Callable[[Any], Awaitable[Mapping[str, Any]]] | None = None
+    harmless: Callable[[], str] | None = None
 
     def spec(self) -> ToolSpec:
         """The tool as shown to a model."""
@@ -109,6 +135,10 @@ class Registry:
             raise ValueError("two tools have the same name")
         return cls(by_name)
 
+    def over(self, tools: Sequence[Tool]) -> Registry:
+        """This registry with `tools` added; one of the same name is replaced."""
+        return Registry({**self.tools, **{tool.name: tool for tool in tools}})
+
     def specs(self) -> tuple[ToolSpec, ...]:
         """What models are offered."""
         return tuple(self.tools[name].spec() for name in sorted(self.tools) if self.tools[name].offered)
@@ -122,7 +152,7 @@ class Registry:
 
     def _unknown(self, name: str) -> ToolProblem:
         known = ", ".join(sorted(tool.name for tool in self.tools.values() if tool.offered))
-        return ToolProblem(f"There is no tool {name!r}. The tools are: {known}.")
+        return ToolProblem(f"There is no tool {name[:_NAME]!r}. The tools are: {known}.")
 
     def parse(self, name: str, arguments: str) -> tuple[Tool, dict[str, Any]]:
         """Validate the model's own argument text; ToolProblem says what is wrong with it."""
@@ -130,11 +160,9 @@ class Registry:
         if not tool.offered:
             raise self._unknown(name)
         try:
-            raw = json.loads(arguments or "{}", parse_constant=_no_constant, object_pairs_hook=_no_duplicates)
-        except (ValueError, RecursionError) as error:
-            raise ToolProblem(f"The arguments of {name} are not valid JSON ({error}). Send one JSON object.") from None
-        if not isinstance(raw, dict):
-            raise ToolProblem(f"The arguments of {name} must be one JSON object, not {type(raw).__name__}.")
+            raw = arguments_object(arguments)
+        except ValueError as error:
+            raise ToolProblem(f"The arguments of {name} cannot be used ({error}). Send one JSON object.") from None
         return tool, self.validate(tool, raw)
 
     def validate(self, tool: Tool, raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,18 +170,13 @@ class Registry:
         try:
             return tool.arguments.model_validate(dict(raw)).model_dump(mode="json")
         except ValidationError as error:
-            problems = "; ".join(
-                f"{'.'.join(str(part) for part in e['loc']) or 'arguments'}: {e['msg']}" for e in error.errors()
-            )
-            raise ToolProblem(f"Wrong arguments for {tool.name}: {problems}.") from None
+            found = error.errors(include_url=False, include_context=False, include_input=False)
+            problems = [f"{_place(each['loc'])}: {each['msg']}" for each in found[:_TOLD]]
+            if len(found) > _TOLD:
+                problems.append(f"and {len(found) - _TOLD} more")
+            raise ToolProblem(f"Wrong arguments for {tool.name}: {'; '.join(problems)}.") from None
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not allowed")
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return result
+def _place(loc: tuple[int | str, ...]) -> str:
+    # A name that the model made up can be as long as its whole answer.
+    return ".".join(str(part) for part in loc)[:_NAME] or "arguments"

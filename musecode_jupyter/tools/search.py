@@ -84,7 +84,7 @@ def search(
     except (re.error, RecursionError, OverflowError):
         literal = True
     try:
-        wanted = re.compile(_glob_expression(glob)) if glob else None
+        wanted = re.compile(glob_expression(glob)) if glob else None
     except re.error as error:
         raise ToolProblem(f"{glob} is not a glob: {error}. Send one like *.py or src/**/*.py.") from None
     chosen = sorted(
@@ -138,8 +138,11 @@ def _run_worker(request: str, seconds: float) -> tuple[list[tuple[str, list[tupl
     return records, False
 
 
-def _glob_expression(glob: str) -> str:
-    """A regular expression for whole paths: `*` and `?` stop at a slash, `**/` is any directories."""
+def glob_expression(glob: str) -> str:
+    """A regular expression for whole paths: `*` and `?` stop at a slash, `**/` is any directories.
+
+    A glob without a slash is meant for the file's name. Raises nothing; what it gives may be no valid expression.
+    """
     glob = glob.removeprefix("./").removeprefix("/")
     if "/" not in glob:
         glob = f"**/{glob}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from musecode_jupyter.runtime.command import Command
 from musecode_jupyter.runtime.effects import Effects
-from musecode_jupyter.runtime.errors import GitError
+from musecode_jupyter.runtime.errors import GitError, NoCheckout
 from musecode_jupyter.runtime.process import to_the_end
 
 MINIMUM_VERSION = (2, 38)
@@ -149,17 +149,17 @@ class Git:
         """
         start = path if await effects.disk(path.is_dir) else path.parent
         if not await effects.disk(start.is_dir):
-            raise GitError(f"{path} does not exist; choose a folder inside a git repository.")
+            raise NoCheckout(f"{path} does not exist; choose a folder inside a git repository.")
         await _check_version(start, effects)
         args = ("rev-parse", "--is-bare-repository", "--is-inside-work-tree")
         kind = await _execute(effects, args, cwd=start, env={})
         if kind.code != 0:
-            raise GitError(_no_repository(start, kind.err), args_run=("rev-parse",), code=kind.code, stderr=kind.err)
+            raise NoCheckout(_no_repository(start, kind.err), args_run=("rev-parse",), code=kind.code, stderr=kind.err)
         bare, inside = kind.out.split()
         if bare == b"true":
-            raise GitError(f"{start} is a bare repository; clone it and work in the clone.")
+            raise NoCheckout(f"{start} is a bare repository; clone it and work in the clone.")
         if inside != b"true":
-            raise GitError(f"{start} is inside a .git folder; choose the folder of the checkout.")
+            raise NoCheckout(f"{start} is inside a .git folder; choose the folder of the checkout.")
         top, git_dir, common = await asyncio.gather(
             _execute(effects, ("rev-parse", "--show-toplevel"), cwd=start, env={}),
             _execute(effects, ("rev-parse", "--absolute-git-dir"), cwd=start, env={}),
@@ -167,7 +167,7 @@ class Git:
         )
         for answer in (top, git_dir, common):
             if answer.code != 0:
-                raise GitError(_no_repository(start, answer.err), code=answer.code, stderr=answer.err)
+                raise NoCheckout(_no_repository(start, answer.err), code=answer.code, stderr=answer.err)
         common_dir = await effects.disk((start / common.line()).resolve)
         return cls(Path(top.line()), Path(git_dir.line()), common_dir, effects)
 
@@ -285,7 +285,7 @@ class Git:
         """
         commit = await self.run("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False)
         if commit.code != 0:
-            raise GitError(f"{self.root} has no commit yet; make a first commit, then start again.", code=commit.code)
+            raise NoCheckout(f"{self.root} has no commit yet; make a first commit, then start again.", code=commit.code)
         symbolic = await self.run("symbolic-ref", "-q", "HEAD", check=False)
         branch = symbolic.line().removeprefix("refs/heads/") if symbolic.code == 0 else None
         return Head(commit.line(), branch)

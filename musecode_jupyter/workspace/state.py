@@ -68,6 +68,9 @@ class WorkspaceReducer:
             )
         elif event.kind == "worktree.created":
             state.worktrees[data["worktree"]].created = True
+        elif event.kind == "worktree.updated":
+            # What the agent did is told from what the user did by this: the newest commit of the user's in it.
+            state.worktrees[data["worktree"]].base = data["target"]
         elif event.kind == "worktree.removing":
             state.worktrees[data["worktree"]].removing = True
         elif event.kind == "worktree.removed":

@@ -197,6 +197,23 @@ async def commit_all(git_in_worktree: Git, message: str, author: str = AUTHOR) -
     return (await git.head()).commit
 
 
+async def fast_forward(git_in_worktree: Git, commit: str) -> None:
+    """Move the worktree's branch and files on to `commit`, a descendant of its HEAD; nothing if it is there already.
+
+    Raises
+    ------
+    GitError
+        `commit` is no descendant, or something that is not committed is in the way. Nothing was touched then.
+    """
+    git = git_in_worktree
+    async with repository_lock(git) as lock:
+        await git.run_index(
+            *("merge", "--ff-only", "--quiet", "--no-stat", "--no-autostash", "--no-verify-signatures", commit),
+            timeout=_CHECKOUT_TIMEOUT,
+            pass_fds=(lock,),
+        )
+
+
 async def remove_worktree(git: Git, path: Path, contained_in: str) -> list[str]:
     """Remove the worktree at `path` if everything in it is in `contained_in`; its branch stays.
 

@@ -86,7 +86,7 @@ def test_a_check_that_the_kill_cut_off_is_ended_and_runs_again_as_a_new_call(
     tmp_path: Path, start_kernel: StartKernel
 ) -> None:
     home, flag, trace = tmp_path / "home", tmp_path / "flag", tmp_path / "trace"
-    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace", MUSECODE_SANDBOX="plain")
     check = f"echo began >> {trace}; until test -e {flag}; do sleep 0.02; done; {CHECK}"
     kernel.send(f'g = %goal "make the check pass" --verify "{check}"')
     started = wait_for_kind(home, "tool.started")
@@ -94,7 +94,7 @@ def test_a_check_that_the_kill_cut_off_is_ended_and_runs_again_as_a_new_call(
     kernel.kill9()
     wait_until_no_process_is_in(home)
     flag.touch()
-    second = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    second = start_kernel(MUSECODE_APPROVALS="allow-workspace", MUSECODE_SANDBOX="plain")
     after = resume_and_finish(second, home, [])
     unknown = [record for record in after if record["kind"] == "tool.unknown"]
     assert [record["data"]["call"] for record in unknown] == [started["data"]["call"]]
@@ -107,7 +107,7 @@ def test_a_check_that_the_kill_cut_off_is_ended_and_runs_again_as_a_new_call(
 def test_a_restart_with_a_running_goal_is_offered_for_resume(tmp_path: Path, start_kernel: StartKernel) -> None:
     """The kernel ends its children at a restart: that must not look like a check that failed."""
     home, flag = tmp_path / "home", tmp_path / "flag"
-    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace", MUSECODE_SANDBOX="plain")
     kernel.run(f'g = %goal "make the check pass" --verify "until test -e {flag}; do sleep 0.02; done; {CHECK}"')
     wait_for_kind(home, "tool.started")
     kernel.restart()
@@ -127,6 +127,6 @@ def test_a_restart_without_a_running_goal_closes_the_session(tmp_path: Path, sta
     kernel.restart()
     assert "session.closed" in kinds(records(sessions(tmp_path / "home")[0]))
     kernel.run("%load_ext musecode_jupyter")
-    assert kernel.run("%muse agents").stdout.startswith("lead: ")
+    assert OFFER not in kernel.run("%muse ask why").stdout
     kernel.shutdown()
     assert all("session.closed" in kinds(records(folder)) for folder in sessions(tmp_path / "home"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from kernel import Cell, Kernel, StartKernel, kernel_environment
 from scripted import CHECK, GOAL, REPO, ScriptedModel
 
 import musecode_jupyter
+from musecode_jupyter.jupyter.host import NO_SESSION
+from musecode_jupyter.session.core import NO_GOAL
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -189,7 +192,12 @@ def test_timeline_alone_is_a_live_view(finished: Kernel) -> None:
         ("%goal resume", "is met"),
         ("%goal pause it", "%goal pause takes nothing more"),
         ("%goal steer", "Give the text"),
-        ("%goal edit", "not available yet"),
+        ("%goal edit", "is met"),
+        ("%goal edit more --tokens 5", "is met"),
+        ("%goal edit --verify true", "what decides the goal is fixed when it is set"),
+        ("%goal --tokens 5", "`%goal edit` changes the goal that there is"),
+        ("%goal stop --wait", "%goal stop takes nothing more"),
+        ("%goal clear it", "%goal clear takes nothing more"),
         ("%%goal more words\ntext", "first line takes options only"),
         ("%approve", "No approval is pending"),
         ("%approve 3", "Approval 3 is not pending any more"),
@@ -316,7 +324,7 @@ def test_user_code_does_not_break_a_running_goal(
     kernel.run("import ctypes; ctypes.PyDLL(None).usleep(2_000_000)")
     assert kernel.run("r = g.wait(60); r.status, r.why").result == "('met', '')"
     kernel.run("%muse close")
-    assert "working directory" in one_line(kernel.execute("%muse agents"))
+    assert "working directory" in one_line(kernel.execute("%muse ask why"))
 
 
 # --- waiting and interrupting --------------------------------------------------------------------------
@@ -326,7 +334,7 @@ def test_interrupting_a_cell_that_waits_ends_the_waiting_only(
     tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel
 ) -> None:
     flag = tmp_path / "flag"
-    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace", MUSECODE_SANDBOX="plain")
     # A process of the harness runs while the cells are interrupted: the signal must not reach it.
     check = f"until test -e {flag}; do sleep 0.02; done; {CHECK}"
     waiting = kernel.send(f'%goal "make the check pass" --verify "{check}" --wait')
@@ -370,7 +378,7 @@ def test_stop_keeps_what_was_done_and_the_goal_can_go_on(
 def test_a_command_asks_and_runs_once_approved(tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel) -> None:
     home, trace = tmp_path / "home", tmp_path / "trace"
     model.command = f"echo ran >> {trace}"
-    kernel = start_kernel()
+    kernel = start_kernel(MUSECODE_SANDBOX="plain")
     kernel.run("g = " + GOAL)
     asked = wait_for_kind(home, "approval.requested")
     wrong = one_line(kernel.execute("%approve 1"))
@@ -386,7 +394,7 @@ def test_a_command_asks_and_runs_once_approved(tmp_path: Path, model: ScriptedMo
     again = wait_for_kind(home, "approval.requested", count=3)
     assert kernel.run(f"%approve {again['seq']} --session").stdout == f"Approved {again['seq']}.\n"
     assert kernel.run("(await g).met").result == "True"
-    assert kernel.run("g.session.approvals.rules").result == "['land on main']"
+    assert kernel.run("[held.name for held in g.session.rules.held.values()]").result == "['land on main']"
     assert trace.read_text() == "ran\n"
 
 
@@ -395,7 +403,7 @@ def test_a_command_that_was_denied_does_not_run_and_the_agent_is_told_why(
 ) -> None:
     trace = tmp_path / "trace"
     model.command = f"echo ran >> {trace}"
-    kernel = start_kernel()
+    kernel = start_kernel(MUSECODE_SANDBOX="plain")
     kernel.run("g = " + GOAL)
     asked = wait_for_kind(tmp_path / "home", "approval.requested")
     kernel.run(f"%deny {asked['seq']} not on this machine")
@@ -405,6 +413,123 @@ def test_a_command_that_was_denied_does_not_run_and_the_agent_is_told_why(
     assert not trace.exists()
     outputs = [item["output"] for item in model.bodies()[-1]["input"] if item["type"] == "function_call_output"]
     assert "not on this machine" in outputs[0]
+
+
+# --- more for a goal, and goals that are forgotten -------------------------------------------------------
+
+
+def test_a_goal_that_a_budget_stopped_says_how_to_give_it_more_and_goes_on(
+    model: ScriptedModel, start_kernel: StartKernel
+) -> None:
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    told = kernel.run(f"g = {GOAL} --steps 1 --wait").stdout
+    assert "1 of 1 model calls are used" in told
+    first, second = re.findall(r"`(%goal [^`]+)`", told)
+    assert (first, second) == ("%goal edit --steps 2", "%goal resume")
+    assert f"`{first}`" in kernel.run("%goal").stdout
+    assert "--steps 1 is used up already (1 of 1 model calls)" in one_line(kernel.execute("%goal edit --steps 1"))
+    assert "Give a text, or a new limit" in one_line(kernel.execute("%goal edit"))
+    assert kernel.run("%goal edit --steps 50").stdout == "The goal is changed. `%goal resume` goes on with it.\n"
+    assert "gives it more" not in kernel.run("%goal").stdout
+    kernel.run(second)
+    assert kernel.run("g.wait(60).met").result == "True"
+
+
+def test_a_running_goal_takes_another_text_and_other_limits(model: ScriptedModel, start_kernel: StartKernel) -> None:
+    model.go.clear()
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    kernel.run("g = " + GOAL)
+    model.wait_for(1)
+    assert kernel.run("%goal edit make the check pass, soon --budget 5usd").stdout == "The goal is changed.\n"
+    kernel.run("%%goal edit\nIsn't it?\nMake the check pass.")
+    assert kernel.run("print(g.session.newest_goal().text)").stdout == "Isn't it?\nMake the check pass.\n"
+    model.go.set()
+    assert kernel.run("g.wait(60).met").result == "True"
+    said = [item["content"][0]["text"] for item in model.bodies()[1]["input"] if item.get("role") == "user"]
+    assert said[-2:] == [
+        "The goal is now: make the check pass, soon",
+        "The goal is now: Isn't it?\nMake the check pass.",
+    ]
+
+
+def test_a_goal_that_was_cleared_is_gone(tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel) -> None:
+    model.go.clear()
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    kernel.run("g = " + GOAL)
+    model.wait_for(1)
+    assert "is running: end it with `%goal stop`" in one_line(kernel.execute("%goal clear"))
+    kernel.run("%goal stop")
+    branch = kernel.run("print(f'musecode/{g.session.id}/{g.number}')").stdout.strip()
+    assert kernel.run("%goal clear").stdout == f"The goal is forgotten. Its work is kept on branch {branch}.\n"
+    assert kernel.run("%goal").stdout == f"{NO_GOAL}\n"
+    for word in ("resume", "stop", "clear", "edit --steps 9", "steer on", "pause"):
+        assert one_line(kernel.execute(f"%goal {word}")) == f"UsageError: {NO_GOAL}"
+    assert "was cleared" in str(kernel.execute("g.resume()").error)
+    kernel.run("%muse close")
+    resumed = kernel.run("%muse resume").stdout
+    assert re.fullmatch(r"Session \S+ goes on: \d+ events\.\n", resumed)
+    assert kernel.run("%goal").stdout == f"{NO_GOAL}\n"
+
+
+# --- a fresh kernel -------------------------------------------------------------------------------------
+
+
+def test_what_finds_nothing_in_a_fresh_kernel_says_so_and_opens_no_session(
+    tmp_path: Path, repository: Path, start_kernel: StartKernel
+) -> None:
+    kernel = start_kernel()
+    for line in ("timeline", "show 1", "diff", "cost", "agents", "verify"):
+        assert kernel.run(f"%muse {line}").stdout == f"{NO_SESSION}\n"
+    assert kernel.run("%goal").stdout == f"{NO_GOAL}\n"
+    for word in ("pause", "resume", "stop", "clear", "edit --steps 9", "steer on"):
+        assert one_line(kernel.execute(f"%goal {word}")) == f"UsageError: {NO_GOAL}"
+    for line in ("%approve", "%deny", "%muse stop", "%muse steer lead on"):
+        assert one_line(kernel.execute(line)) == f"UsageError: {NO_SESSION}"
+    assert "Give the text" in one_line(kernel.execute("%muse ask"))
+    # A goal that cannot start leaves nothing either.
+    for line, says in [
+        ("%goal x", "--verify"),
+        ("%goal x --verify no-such-program", "no 'no-such-program'"),
+        ("%goal x --verify true --steps 0", "--steps 0 is no limit"),
+        ('%goal "" --verify true', "What is the goal?"),
+    ]:
+        assert says in one_line(kernel.execute(line))
+    subprocess.run(["git", "checkout", "--quiet", "--detach"], cwd=repository, check=True)
+    assert "git switch -c NAME" in one_line(kernel.execute(GOAL))
+    assert not (tmp_path / "home").exists()
+
+
+def test_where_the_checks_run_is_said_in_a_subfolder(
+    repository: Path, model: ScriptedModel, start_kernel: StartKernel
+) -> None:
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    kernel.run("%cd -q scheduler")
+    told = kernel.run(GOAL + " --wait").stdout.splitlines()
+    assert told == [
+        f"Work and verify commands run in {repository}, the root of the repository.",
+        "Goal met: make the check pass",
+    ]
+
+
+def test_whether_somebody_can_be_asked_is_decided_by_each_magic(
+    tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel
+) -> None:
+    """The first magic of a kernel decided it for all: a headless cell at the top made the rest deny everything."""
+    kernel = start_kernel()
+    first = kernel.run("g = " + GOAL, allow_stdin=False)
+    assert first.stdout.startswith("Goal not met (blocked): Verified, but landing on main was denied")
+    assert WIDGET not in first.displays[0]
+    kernel.run("%goal resume")
+    wait_for_kind(tmp_path / "home", "approval.requested")
+    # Looking on from a headless cell changes nothing for the goal that runs.
+    kernel.run("%muse agents", allow_stdin=False)
+    kernel.run("%approve")
+    assert kernel.run("g.wait(60).met").result == "True"
+    again = kernel.run("%muse timeline").displays
+    assert WIDGET in again[0]
+    assert kernel.run("%muse timeline", allow_stdin=False).displays == []
+    mode = wait_for_kind(tmp_path / "home", "session.mode")
+    assert mode["data"] == {"approvals": "ask", "interactive": True}
 
 
 # --- headless, without bundles, two kernels ------------------------------------------------------------
@@ -447,13 +572,13 @@ def test_two_notebooks_work_on_one_repository(
     model.wait_for(1)
     two = start_kernel(MUSECODE_APPROVALS="allow-workspace")
     # The first one is alive: nothing is offered.
-    assert two.run("%muse agents").stdout.startswith("lead: ")
+    assert two.run("%muse ask why").stdout == f"{ScriptedModel.ANSWER}\n"
     first, second = sessions(tmp_path / "home")
     # What is open there cannot be resumed here, and asking for it leaves the own session open.
     assert "open" in one_line(two.execute(f"%muse resume {first.name}"))
     assert sessions(tmp_path / "home") == [first, second]
     two.run("g = " + GOAL)
-    model.wait_for(2)
+    model.wait_for(3)
     model.go.set()
     for kernel in (one, two):
         assert kernel.run("r = g.wait(90); r.status, r.why").result == "('met', '')"
@@ -466,9 +591,10 @@ def test_two_notebooks_work_on_one_repository(
 def test_settings_of_ipython_are_overridden_by_the_environment(tmp_path: Path, start_kernel: StartKernel) -> None:
     kernel = start_kernel()
     kernel.run("get_ipython().config.MuseCode.model = 'muse-spark-1.2'")
-    kernel.run("%muse agents")
+    kernel.run("%muse ask why")
     assert "muse-spark-1.3" in kernel.run("%muse agents").stdout
     kernel.run("%muse close")
     kernel.run("%reload_ext musecode_jupyter")
     kernel.run("import os; del os.environ['MUSECODE_MODEL']")
+    kernel.run("%muse ask why")
     assert "muse-spark-1.2" in kernel.run("%muse agents").stdout

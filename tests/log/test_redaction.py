@@ -33,11 +33,25 @@ KEYS = {
     "jwt": "eyJ" + "hbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJlLTEyMw",
     "pem-private-key": PEM,
 }
+VENDORS = [
+    "sk_" + "live_4eC39HqLyjWDarjtT1zdp7dc",
+    "npm_" + "a1B2c3D4e5F6" * 3,
+    "pypi-" + "AgEIcHlwaS5vcmcCJDU3YjE",
+    "SG." + "a1B2c3D4e5F6g7H8i9J0k1" + "." + "a1B2c3D4e5" * 4 + "f6G",
+    "AGE-SECRET-KEY-1" + "QPZRY9X8GF" * 5 + "2TVDW0S3",
+    "dop_v1_" + "0123456789abcdef" * 4,
+    "hvs." + "CAESIJ4a1B2c3D4e5F6g7H8i9J0",
+    "123456789:" + "AAEhBOweik9ai2o01d0b4TKf8NGYGYGYGYG",
+]
 CONTEXT = {
     "bearer": ("Authorization: Bearer ", "a8Kd02nf.Lq93xPz7Rt5", "\n"),
     "basic-auth": ("Authorization: Basic ", "dXNlcjpwYXNz", "\n"),
     "url-password": ("git clone https://user:", "hunter2", "@host/repo.git"),
     "assignment": ("export MY_API_KEY='", "q9X2mfA07LkzT5", "'\n"),
+    "authorization": ("Authorization: Token ", "9944b09199c62bcf9418ad846dd0e4bb", "\n"),
+    "cookie": ("Cookie: ", "session=abc123def456; csrftoken=xyz789", "\n"),
+    "password": ("DB_PASSWORD=", "hunter2", "\n"),
+    "variable": ("GH_PAT=", "abc123def456", "\n"),
 }
 ORDINARY = [
     "commit 9fceb02d0ae598e95dc970b74767f19372d61af8 sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e464",
@@ -54,6 +68,17 @@ ORDINARY = [
     "if text.startswith('-----BEGIN PRIVATE KEY-----'): raise",
     "eyJ is how a token starts; AKIA too; xoxo; ghp_ and hf_ are prefixes",
     "cache_key='muse:lead:9fceb02d0ae598e95dc970b74767f193' digest=q9X2mfA07LkzT5 keyboard: us",
+    "PWD=/home/user1/x OLDPWD=/tmp SSH_AUTH_SOCK=/tmp/ssh-1/agent.22 XAUTHORITY=/run/user/1000/gdm GPG_KEY=unset",
+    "DB_PASSWORD=changeme POSTGRES_PASSWORD=postgres SECRET_KEY=your-secret-key MYSQL_PASSWORD=$MYSQL_PASSWORD",
+    "PASSWORD=$(cat /run/secrets/p1) API_TOKEN=${TOKEN1:-none} SORT_KEY=name MAX_TOKEN=16384 TOKEN=$1 PASS=test",
+    "MONKEY=banana1234 TURKEY=12345678a COMPASS=north12345 KEYBOARD=us-intl-2 HOTKEY: ctrl-alt-7 BYPASS=rule12345",
+    "PASSWORD: str = Field(min_length=8)\nSECRET_KEY: Final[str]\nTOKEN: dict[str, int]\nAPI_KEY: required, see 2.1",
+    'id: 123e4567-e89b-12d3-a456-426614174000 etag=W/"33a64df551425fcc55e4d42a148795d9f25f89d4"',
+    "integrity sha512-v2kDEe57lecTulaDIuNTPy3Ry4gLGJ6Z1O3vE1krgXZNrsQ+LFTGHVxVjcXPs17LhbZVGedAJv8XZ1tvj5FvSg==",
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
+    "tests/test_tokens.py::test_a_token_2[key1-value2] PASSED\n  token = tokens[0]; key: int = keys2[0]",
+    "cookie: a small biscuit. Set-Cookie is a header; cookies=session.cookies; authorization: see chapter 12",
+    "# pass: 12 passed, 3 failed; PASS 10/10 in 0.52s; PASS: test_one_2 (0.1s)",
 ]
 
 
@@ -101,13 +126,88 @@ def test_the_standard_library_holds_hardly_anything_that_is_taken_for_a_secret()
     """A redactor that hits ordinary code makes files unreadable for the agent."""
     redactor = Redactor()
     hit = []
-    files = sorted(Path(json.__file__).parent.parent.glob("[a-m]*.py"))
+    library = Path(json.__file__).parent.parent
+    # Code, tests full of keys and values, notebooks' tools: measured, none is hit but what holds a key's form.
+    files = sorted([*library.glob("*.py"), *library.glob("http/*.py"), *library.glob("email/*.py")])
     for path in files:
         _, hits = redactor.text(path.read_text(encoding="utf-8", errors="replace"))
         if hits:
             hit.append((path.name, hits))
     assert len(files) > 50
     assert hit == []
+
+
+@pytest.mark.parametrize("key", VENDORS)
+@pytest.mark.parametrize("around", ["{}", "'{}'", "key {} in text", '{{"a": "{}"}}'])
+def test_keys_of_many_vendors_are_known_by_their_form(key: str, around: str) -> None:
+    assert Redactor().text(around.format(key)) == (around.format("[redacted:vendor-key]"), ["vendor-key"])
+
+
+ENVIRONMENT = {
+    "DB_PASSWORD": "hunter2",
+    "POSTGRES_PASSWORD": "correct horse battery",
+    "SMTP_PASS": "Tr0ub4dor&3",
+    "STRIPE_KEY": "q9X2mfA07LkzT5",
+    "GH_PAT": "abc123def456",
+    "DJANGO_SECRET": "n0t-so-secret-1",
+    "SESSION_TOKEN": "0123456789abcdef",
+    "KEY_PASSPHRASE": "opensesame-1",
+    "AWS_CREDENTIALS": "a1b2c3d4",
+}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{name}={value}",
+        "export {name}='{value}'",
+        '{name}="{value}"',
+        'declare -x {name}="{value}"',
+        "      - {name}={value}",
+        '      {name}: "{value}"',
+        "{{'A': '1', '{name}': '{value}'}}",
+        "environ({{'{name}': '{value}', 'B': '2'}})",
+        '{{"{name}": "{value}"}}',
+        '{{\\"{name}\\": \\"{value}\\"}}',
+        "docker run -e {name}='{value}' image",
+    ],
+)
+@pytest.mark.parametrize("name", ENVIRONMENT)
+def test_variables_that_hold_secrets_are_redacted_however_they_are_dumped(name: str, form: str) -> None:
+    if " " in ENVIRONMENT[name] and "{value}" in form.replace("'{value}'", "").replace('"{value}', ""):
+        pytest.skip("a value with blanks needs quotes in this form")
+    text, hits = Redactor().text(form.format(name=name, value=ENVIRONMENT[name]))
+    assert ENVIRONMENT[name] not in text
+    assert name in text
+    assert hits
+    assert Redactor().text(text) == (text, [])
+
+
+def test_a_dumped_environment_and_an_env_file_show_names_only(tmp_path: Path) -> None:
+    dotenv = "# settings\nDEBUG=1\n" + "".join(f"{name}='{value}'\n" for name, value in ENVIRONMENT.items())
+    (tmp_path / ".env").write_text(dotenv)
+    shown = subprocess.run(["cat", ".env"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    # No value with blanks: printenv puts nothing around it by which its end could be told.
+    plain = {name: value for name, value in ENVIRONMENT.items() if " " not in value}
+    printed = subprocess.run(
+        ["printenv"], env=plain | {"DEBUG": "1"}, capture_output=True, text=True, check=True
+    ).stdout
+    code = "import os; secret = os.environ['STRIPE_KEY']; print(os.environ); raise ValueError(f'STRIPE_KEY={secret}')"
+    failed = subprocess.run([sys.executable, "-c", code], env=plain, capture_output=True, text=True)
+    for text in (shown, printed, failed.stdout, failed.stderr):
+        redacted, hits = Redactor().text(text)
+        assert hits
+        assert not [value for value in ENVIRONMENT.values() if value in redacted]
+    assert "DEBUG=1" in Redactor().text(shown)[0]
+
+
+def test_a_mapping_is_redacted_by_the_names_of_its_variables() -> None:
+    redacted, hits = Redactor().value({**ENVIRONMENT, "HOME": "/home/u1", "MONKEY": "q9X2mfA07LkzT5"})
+    assert [value for value in redacted.values() if not value.startswith("[redacted:")] == [
+        "/home/u1",
+        "q9X2mfA07LkzT5",
+    ]
+    assert set(hits) <= {"assignment", "password", "variable"}
 
 
 def test_known_secrets_are_replaced_also_in_json_and_in_urls() -> None:
@@ -137,6 +237,12 @@ pieces = st.one_of(
     st.sampled_from([*KEYS.values(), *("".join(each) for each in CONTEXT.values()), *ORDINARY, *SECRETS]),
     st.sampled_from(
         ["API_KEY", "password", "Bearer", "TOKEN", " ", "=", ": ", "'", '"', "\n", "\t", "sk-", "-----BEGIN "]
+    ),
+    st.sampled_from(
+        [*(f"{name}='{value}'" for name, value in ENVIRONMENT.items()), *(f"{name}=" for name in ENVIRONMENT), *VENDORS]
+    ),
+    st.sampled_from(
+        ["Cookie: ", "Set-Cookie:", "a=bcdefgh1", "; ", "Authorization: Token ", '"DB_PASSWORD": "', "='a "]
     ),
     st.sampled_from(["-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "MIIEowIBAAKCAQEAx3Kf9q", "@", "://"]),
     st.text(max_size=20),

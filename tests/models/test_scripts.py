@@ -17,10 +17,12 @@ from fixtures.model_scripts import REPOS, ParsedRequest, RepairModel, load_repai
 from fixtures.model_server import ModelServer
 
 from musecode_jupyter.models.chat import ChatClient
+from musecode_jupyter.models.messages import MessagesClient
 from musecode_jupyter.models.responses import ResponsesClient
 from musecode_jupyter.models.types import Final, Item, Message, ModelRequest, ToolCall, ToolResult, ToolSpec
 from musecode_jupyter.runtime.errors import ModelError
 
+CLIENTS = {"responses": ResponsesClient, "chat": ChatClient, "messages": MessagesClient}
 NAMES = sorted(path.parent.name for path in REPOS.glob("*/repair.json"))
 VERIFY = "python -m pytest -q"
 TOOLS = tuple(
@@ -69,7 +71,7 @@ def drive(api: str, base_url: str, repository: Repository, twist: Twist = lambda
     async def loop() -> None:
         items: list[Item] = [GOAL]
         async with httpx.AsyncClient(verify=False, trust_env=False) as http:
-            client = (ResponsesClient if api == "responses" else ChatClient)(http, base_url, None)
+            client = CLIENTS[api](http, base_url, None)
             for _ in range(20):
                 request = ModelRequest(model="scripted", instructions="Mend.", items=tuple(items), tools=TOOLS)
                 final = [part async for part in client.stream(request)][-1]
@@ -94,7 +96,7 @@ def mended(repository: Repository, name: str) -> bool:
     return all(edit["new"] in repository.files[edit["path"]] for edit in load_repairs(name)[0])
 
 
-@pytest.mark.parametrize("api", ["responses", "chat"])
+@pytest.mark.parametrize("api", CLIENTS)
 @pytest.mark.parametrize("name", NAMES)
 def test_driver_repairs_every_fixture_knowing_all_repairs(api: str, name: str) -> None:
     repository = Repository(name)

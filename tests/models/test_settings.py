@@ -18,7 +18,8 @@ from musecode_jupyter.models.endpoint import (
     resolve_endpoint,
     secrets,
 )
-from musecode_jupyter.models.recorded import RecordedClient, body_digest
+from musecode_jupyter.models.messages import MessagesClient
+from musecode_jupyter.models.recorded import Recorded, RecordedClient, body_digest
 from musecode_jupyter.models.responses import ResponsesClient
 from musecode_jupyter.models.types import (
     Final,
@@ -49,6 +50,11 @@ def test_local_model_is_free_small_and_guided() -> None:
     info = lookup(LOCAL_MODEL)
     assert (info.price, info.tier, info.profile) == (Price(0, 0, 0), "local", "guided")
     assert (info.context, info.tools, info.json_schema) == (32_768, False, True)
+
+
+def test_cost_of_tokens_written_into_the_cache() -> None:
+    usage = Usage(input=1_000_000, cached=600_000, written=300_000, output=0)
+    assert cost(lookup(DEFAULT_MODEL), usage) == pytest.approx((0.1 + 0.3 * 1.25) * 1.25 + 0.6 * 0.15)
 
 
 def test_cost_bills_cached_tokens_apart() -> None:
@@ -141,8 +147,10 @@ def test_dialect_defaults() -> None:
 @pytest.mark.parametrize(
     ("environ", "hint"),
     [
-        ({"MUSECODE_API": "messages", **URL}, "not available yet"),
-        ({"MUSECODE_API": "grpc"}, "responses, chat or local"),
+        ({"MUSECODE_API": "messages"}, "needs an address"),
+        ({"MUSECODE_API": "messages", "MODEL_API_KEY": KEY}, "needs an address"),
+        ({"MUSECODE_API": "messages", "MUSECODE_BASE_URL": "http://host/v1"}, "MUSECODE_MODEL"),
+        ({"MUSECODE_API": "grpc"}, "responses, chat, messages or local"),
         ({"MUSECODE_API": "local", **URL}, "exclude each other"),
         ({"MUSECODE_API": "local", "MUSECODE_MODEL": "m"}, "unset the model"),
         ({"MUSECODE_BASE_URL": "http://host/v1"}, "MUSECODE_MODEL"),
@@ -178,20 +186,36 @@ def test_make_client_by_dialect() -> None:
     http = httpx.AsyncClient()
     assert isinstance(make_client(resolve_endpoint({"MODEL_API_KEY": KEY}), http), ResponsesClient)
     assert isinstance(make_client(resolve_endpoint(URL), http), ChatClient)
+    assert isinstance(make_client(resolve_endpoint(URL, api="messages"), http), MessagesClient)
     with pytest.raises(ConfigurationError, match="local"):
         make_client(resolve_endpoint({}), http)
     with pytest.raises(ConfigurationError, match="MODEL_API_KEY"):
         make_client(resolve_endpoint({"MODEL_API_KEY": "two words"}), http)
 
 
-@pytest.mark.parametrize("api", ["responses", "chat"])
+@pytest.mark.parametrize("api", ["responses", "chat", "messages"])
 def test_encoder_forms_the_bytes_of_a_caller_whose_key_is_gone(api: str) -> None:
     """A replay has the origin from the log, but neither the key nor the address."""
-    client = make_client(resolve_endpoint({"MODEL_API_KEY": KEY}, api=api), httpx.AsyncClient())
-    thought = Reasoning(origin=client.origin, payload={"summary": [], "encrypted_content": "x"})
+    client = make_client(resolve_endpoint({**URL, "MUSECODE_API_KEY": KEY}, api=api), httpx.AsyncClient())
+    payload = {"type": "thinking", "thinking": "", "signature": "x", "summary": [], "encrypted_content": "x"}
+    thought = Reasoning(origin=client.origin, payload=payload)
     said = (REQUEST.items[0], thought, Message(role="assistant", text="hello"), REQUEST.items[0])
     request = REQUEST.model_copy(update={"items": said})
     assert encoder(api, client.origin).body(request) == client.body(request)
+    assert (b'"x"' in client.body(request)) == (api != "chat")
+
+
+def test_recorded_callers_may_change_from_request_to_request() -> None:
+    """A session resumed with another key, or another API, could not be replayed: one origin was taken for all."""
+    callers = [("responses", "a" * 32), ("responses", "b" * 32), ("messages", "b" * 32)]
+    thought = Reasoning(origin="a" * 32, payload={"summary": [], "encrypted_content": "x"})
+    said = (REQUEST.items[0], thought, Message(role="assistant", text="hello"), REQUEST.items[0])
+    request = REQUEST.model_copy(update={"items": said})
+    answers = [Recorded(*caller, body_digest(encoder(*caller).body(request)), ANSWER) for caller in callers]
+    client = RecordedClient(encoder, answers)
+    for _, origin in callers:
+        assert client.origin == origin
+        assert drain(client, request)[-1] == ANSWER
 
 
 def test_secrets_are_longest_first_and_leave_ordinary_words_alone() -> None:
@@ -221,7 +245,7 @@ def test_recorded_answers_and_failures_come_back_in_order() -> None:
     inner = ChatClient(httpx.AsyncClient(), "http://h/v1", None)
     digest = body_digest(inner.body(REQUEST))
     failed = ModelError("busy", kind="rate_limited", status=429, retryable=True, retry_after=2.0)
-    client = RecordedClient(inner, [(digest, failed), (digest, ANSWER)])
+    client = RecordedClient(encoder, [Recorded("chat", inner.origin, digest, each) for each in (failed, ANSWER)])
     assert (client.origin, client.body(REQUEST)) == (inner.origin, inner.body(REQUEST))
     with pytest.raises(ModelError, match="busy") as caught:
         drain(client, REQUEST)
@@ -237,7 +261,7 @@ def test_recorded_answers_and_failures_come_back_in_order() -> None:
 
 def test_recorded_client_names_the_request_that_differs() -> None:
     inner = ChatClient(httpx.AsyncClient(), "http://h/v1", None)
-    client = RecordedClient(inner, [(body_digest(inner.body(REQUEST)), ANSWER)] * 2)
+    client = RecordedClient(encoder, [Recorded("chat", "", body_digest(inner.body(REQUEST)), ANSWER)] * 2)
     drain(client, REQUEST)
     with pytest.raises(ModelError, match="request 1 differs") as caught:
         drain(client, REQUEST.model_copy(update={"model": "other"}))

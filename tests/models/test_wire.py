@@ -1,4 +1,4 @@
-"""Request bytes of both dialects: what is sent, what never is, and what stays equal from turn to turn."""
+"""Request bytes of the dialects: what is sent, what never is, and what stays equal from turn to turn."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
-from fixtures.model_requests import encrypted_for, parse_chat, parse_responses
+from fixtures.model_requests import encrypted_for, parse_chat, parse_messages, parse_responses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musecode_jupyter.models.chat import ChatClient
+from musecode_jupyter.models.client import HttpClient
+from musecode_jupyter.models.messages import MessagesClient
 from musecode_jupyter.models.responses import ResponsesClient
 from musecode_jupyter.models.types import (
     Item,
@@ -29,7 +31,9 @@ KEY = "key-0123456789"
 HTTP = httpx.AsyncClient()
 RESPONSES = ResponsesClient(HTTP, "http://127.0.0.1:1/v1", KEY)
 CHAT = ChatClient(HTTP, "http://127.0.0.1:1/v1", KEY)
-BOTH = pytest.mark.parametrize("client", [RESPONSES, CHAT], ids=["responses", "chat"])
+MESSAGES = MessagesClient(HTTP, "http://127.0.0.1:1/v1", KEY)
+PARSERS = {RESPONSES: parse_responses, CHAT: parse_chat, MESSAGES: parse_messages}
+ALL = pytest.mark.parametrize("client", PARSERS, ids=["responses", "chat", "messages"])
 
 READ = ToolSpec(name="read", description="Read lines", parameters={"type": "object", "properties": {"path": {}}})
 RUN = ToolSpec(name="run", description="Run", parameters={"type": "object", "properties": {"command": {}}})
@@ -57,10 +61,10 @@ def _sealed(content: str) -> str:
     return encrypted_for(f"Bearer {KEY}", content)
 
 
-def sent(client: ResponsesClient | ChatClient, asked: ModelRequest) -> dict[str, Any]:
+def sent(client: HttpClient, asked: ModelRequest) -> dict[str, Any]:
     """The request as JSON, after the strict server's own checks."""
     raw: dict[str, Any] = json.loads(client.body(asked))
-    (parse_responses if client is RESPONSES else parse_chat)(raw, f"Bearer {KEY}")
+    PARSERS[client](raw, KEY if client is MESSAGES else f"Bearer {KEY}")
     return raw
 
 
@@ -184,8 +188,8 @@ def test_origin_is_bound_to_key_address_tier_and_dialect_and_hides_the_key() -> 
         return ResponsesClient(HTTP, url, key, tier=tier).origin
 
     others = [origin("http://g/v1"), origin(key="k2"), origin(key=None), origin(tier="contributor")]
-    others.append(ChatClient(HTTP, "http://h/v1", "k1").origin)
-    assert len({origin(), *others}) == 6
+    others += [client(HTTP, "http://h/v1", "k1").origin for client in (ChatClient, MessagesClient)]
+    assert len({origin(), *others}) == 7
     assert origin() == origin("http://h/v1/")
     assert "k1" not in origin()
 
@@ -216,7 +220,7 @@ def test_chat_groups_one_turn_into_one_assistant_message() -> None:
     ]
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize(
     "items",
     [
@@ -228,40 +232,38 @@ def test_chat_groups_one_turn_into_one_assistant_message() -> None:
     ],
     ids=["no result", "no call", "two results", "one id twice", "result first"],
 )
-def test_unpaired_calls_are_refused_before_anything_is_sent(
-    client: ResponsesClient | ChatClient, items: tuple[Item, ...]
-) -> None:
+def test_unpaired_calls_are_refused_before_anything_is_sent(client: HttpClient, items: tuple[Item, ...]) -> None:
     with pytest.raises(ModelError, match="c1") as caught:
         client.body(request(*items))
     assert (caught.value.kind, caught.value.retryable) == ("invalid_request", False)
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("call_id", ["", "x" * 65, "x" * 64, "\ud800"])
-def test_call_ids_of_other_servers_fit(client: ResponsesClient | ChatClient, call_id: str) -> None:
+def test_call_ids_of_other_servers_fit(client: HttpClient, call_id: str) -> None:
     sent(client, request(ASK, call(call_id), result(call_id)))
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("arguments", ["", "{", "[1]", '"x"', "NaN", '{"a": NaN}', "\ud800", "[" * 100_000])
-def test_arguments_that_are_no_json_object_are_quoted(client: ResponsesClient | ChatClient, arguments: str) -> None:
+def test_arguments_that_are_no_json_object_are_quoted(client: HttpClient, arguments: str) -> None:
     """Servers parse replayed arguments: a call once cut short made every later request fail."""
     sent(client, request(ASK, call(arguments=arguments), result()))
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("name", ["", "functions.run:1", "a.b.c", "läs", "x y"])
-def test_impossible_function_names_are_made_possible(client: ResponsesClient | ChatClient, name: str) -> None:
+def test_impossible_function_names_are_made_possible(client: HttpClient, name: str) -> None:
     sent(client, request(ASK, call(name=name), result()))
 
 
-@BOTH
-def test_lone_surrogates_are_replaced_and_pairs_joined(client: ResponsesClient | ChatClient) -> None:
+@ALL
+def test_lone_surrogates_are_replaced_and_pairs_joined(client: HttpClient) -> None:
     text = client.body(request(Message(role="user", text="\ud83d\ude00 \ud800 é"))).decode()
     assert "\U0001f600 \ufffd é" in text
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize(
     "fields",
     [
@@ -272,9 +274,7 @@ def test_lone_surrogates_are_replaced_and_pairs_joined(client: ResponsesClient |
         {"model": ""},
     ],
 )
-def test_requests_that_no_server_takes_are_refused(
-    client: ResponsesClient | ChatClient, fields: dict[str, Any]
-) -> None:
+def test_requests_that_no_server_takes_are_refused(client: HttpClient, fields: dict[str, Any]) -> None:
     with pytest.raises(ModelError) as caught:
         client.body(request(**fields))
     assert caught.value.kind == "invalid_request"
@@ -288,8 +288,8 @@ def test_refused_efforts_are_not_sent(model: str, effort: str) -> None:
         RESPONSES.body(request(model=model, effort=effort))
 
 
-@BOTH
-def test_model_in_the_bytes_is_the_requests(client: ResponsesClient | ChatClient) -> None:
+@ALL
+def test_model_in_the_bytes_is_the_requests(client: HttpClient) -> None:
     for model in ("muse-spark-1.2", "muse-spark-1.3", 'odd"id'):
         assert json.loads(client.body(request(model=model)))["model"] == model
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fixtures.sandbox_bench import missing
 
 from musecode_jupyter.runtime import reaper
 from musecode_jupyter.runtime.errors import UsageProblem
@@ -43,6 +44,11 @@ def guardians(prefix: str) -> set[int]:
     return found
 
 
+def sleeps(marker: str) -> list[int]:
+    """Probes that have become `sleep`."""
+    return [pid for pid in probes(marker) if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"]
+
+
 def sleeper(marker: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["sleep", "1000"], env={**os.environ, "PROBE": marker}, start_new_session=True)
 
@@ -61,6 +67,38 @@ if sys.argv[2] == "fork":
 print(guardian.prefix, flush=True)
 asyncio.run(run_process(spec, guardian=guardian))
 """
+
+
+SANDBOXED = """
+import asyncio, os, sys
+from pathlib import Path
+from musecode_jupyter.guard.sandbox import Realm, choose
+from musecode_jupyter.runtime.effects import LiveEffects
+from musecode_jupyter.runtime.process import ProcessSpec
+async def main():
+    effects = LiveEffects()
+    sandbox = await choose("bubblewrap", None, effects)
+    script = "for i in 1 2 3; do (trap '' TERM; env -i PROBE=$PROBE setsid sleep 1000) & done; wait"
+    spec = ProcessSpec(("bash", "-c", script), Path.cwd(), {**os.environ, "PROBE": sys.argv[1]}, Path("output"))
+    await sandbox.run(spec, Realm(Path.cwd(), True), effects)
+asyncio.run(main())
+"""
+
+
+def test_kill_9_of_the_kernel_ends_all_in_the_sandbox(tmp_path: Path) -> None:
+    """Processes that clear their environment and leave their session are found by their namespace alone."""
+    problem = missing("bubblewrap")
+    if problem:
+        pytest.skip(problem)
+    kernel = subprocess.Popen([sys.executable, "-c", SANDBOXED, tmp_path.name], cwd=tmp_path, start_new_session=True)
+    try:
+        wait_until(lambda: len(sleeps(tmp_path.name)) == 3)
+        kernel.kill()
+        kernel.wait()
+        wait_until(lambda: not probes(tmp_path.name))
+    finally:
+        kernel.kill()
+        kernel.wait()
 
 
 @pytest.mark.crash

@@ -18,7 +18,7 @@ import pytest
 from musecode_jupyter.runtime import reaper
 from musecode_jupyter.runtime.guardian import Guardian
 from musecode_jupyter.runtime.loop import RuntimeThread
-from musecode_jupyter.runtime.process import ProcessResult, ProcessSpec, Started, run_process
+from musecode_jupyter.runtime.process import STATUS_FD, ProcessResult, ProcessSpec, Started, run_process
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +172,38 @@ def test_limit_does_not_apply_to_files_the_command_writes(run: Callable[..., Pro
     result = run("sh", "-c", "head -c 1000000 /dev/zero > big; echo done", output_limit=1_000)
     assert (result.exit, result.text) == (0, "done\n")
     assert (tmp_path / "big").stat().st_size == 1_000_000
+
+
+def test_too_many_processes_end_the_command(run: Callable[..., ProcessResult], tmp_path: Path) -> None:
+    code = "import os, time\nfor _ in range(60):\n    if os.fork() == 0:\n        time.sleep(1000)\ntime.sleep(1000)"
+    result = run(sys.executable, "-c", code, env={"PROBE": tmp_path.name}, process_limit=20, timeout=60)
+    assert result.ended == "processes"
+    assert running(tmp_path.name) == set()
+
+
+WRAPPER = """#!/bin/bash
+# As bubblewrap: option, descriptor, then the command; exits with its status, and says so if it was started.
+descriptor=$2; shift 2
+[ "$1" = broken ] && { echo "wrapper: no such place" >&2; exit 1; }
+"$@"; status=$?
+echo '{ "exit-code": '$status' }' >&$descriptor
+exit $status
+"""
+
+
+def test_a_wrapper_that_fails_is_no_failing_command(run: Callable[..., ProcessResult], tmp_path: Path) -> None:
+    (tmp_path / "wrapper").write_text(WRAPPER)
+    (tmp_path / "wrapper").chmod(0o755)
+    wrapper = (str(tmp_path / "wrapper"), "--status", STATUS_FD)
+    result = run("sh", "-c", "echo out; exit 1", wrapper=wrapper)
+    assert (result.exit, result.ended, result.text) == (1, "exited", "out\n")
+    result = run("true", wrapper=(*wrapper, "broken"))
+    assert (result.exit, result.ended, result.text) == (None, "not started", "wrapper: no such place")
+    result = run("true", wrapper=(str(tmp_path / "nowhere"),))
+    assert (result.exit, result.ended) == (None, "not started")
+    assert "nowhere: No such file or directory" in result.text
+    result = run("sh", "-c", "kill -KILL $PPID; sleep 1000", wrapper=wrapper)
+    assert (result.exit, result.ended) == (-signal.SIGKILL, "exited")
 
 
 def test_binary_output_and_cut_characters(run: Callable[..., ProcessResult]) -> None:

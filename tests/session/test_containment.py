@@ -22,7 +22,7 @@ def test_work_is_committed_on_our_branch_wherever_head_was_left(command: str, re
     base = repo.git("rev-parse", "main")
     with (
         ModelServer(Steps([run(command), EDIT, DONE])) as server,
-        session_on(server.base_url, repo.root, approvals="allow-workspace") as session,
+        session_on(server.base_url, repo.root, approvals="allow-workspace", sandbox="plain") as session,
     ):
         handle = start(session, "grep -q never answer.txt", steps=3)
         handle.wait(timeout=DEADLINE_S)

@@ -70,8 +70,8 @@ def commands(events: list[Event], agent: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"api": "responses"}, {"api": "chat"}, {"api": "chat", "profile": "guided"}],
-    ids=["driver over responses", "driver over chat", "guided over chat"],
+    [{"api": "responses"}, {"api": "chat"}, {"api": "messages"}, {"api": "chat", "profile": "guided"}],
+    ids=["driver over responses", "driver over chat", "driver over messages", "guided over chat"],
 )
 def test_replay_issues_the_same_commands(
     settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

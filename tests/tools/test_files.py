@@ -250,12 +250,7 @@ def test_write_keeps_the_mode_and_leaves_no_temporary_file(root: Path) -> None:
     written = write_atomic(root, "src/a.py", b"new\n", digest_file(path))
     assert path.read_bytes() == b"new\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o750
-    assert (written.path, written.digest, written.size, written.other_links) == (
-        "src/a.py",
-        digest_file(path),
-        4,
-        0,
-    )
+    assert (written.path, written.digest, written.size) == ("src/a.py", digest_file(path), 4)
     assert os.listdir(root / "src") == ["a.py"]
 
 
@@ -302,11 +297,12 @@ def test_create_makes_directories_and_follows_the_umask(root: Path) -> None:
     assert stat.S_IMODE((root / "new" / "deep" / "x.py").stat().st_mode) == 0o640
 
 
-def test_hard_links_keep_the_old_content_and_are_told(root: Path) -> None:
+def test_a_file_with_other_names_is_not_written(root: Path) -> None:
     path = root / "src" / "a.py"
     os.link(path, root.parent / "outside" / "other")
     assert read_file(root, "src/a.py").hard_links == 2
-    assert write_atomic(root, "src/a.py", b"new", digest_file(path)).other_links == 1
+    with pytest.raises(ToolProblem, match="2 names of one file"):
+        write_atomic(root, "src/a.py", b"new", digest_file(path))
     assert (root.parent / "outside" / "other").read_text() == "one\ntwo\nthree\n"
 
 

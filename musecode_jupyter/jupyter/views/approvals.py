@@ -64,6 +64,9 @@ def pending_card(
     if isinstance(command, str):
         what = command
         placed |= {"command", "tool"}
+    elif isinstance(shown.get("code"), str):
+        what = shown["code"]
+        placed |= {"code"}
     elif isinstance(path, str) and isinstance(shown.get("old"), str) and isinstance(shown.get("new"), str):
         what = f"{tool or data['action']} {path}"
         diff = diff or _replacement(path, shown["old"], shown["new"])

@@ -75,12 +75,13 @@ class Totals:
         }
 
     def _settle(self, kind: str, data: Mapping[str, Any]) -> None:
-        if kind not in _MODEL_END:
+        if kind not in _MODEL_END and kind != "model.retried":
             return
         for name in self._tokens:
             self._tokens[name] += (data.get("usage") or {}).get(name, 0)
         self._usd += data.get("cost_usd", 0.0)
-        self._estimated |= bool(data.get("estimated")) or (kind == "model.abandoned" and data.get("cost_usd", 0.0) > 0)
+        # What came to no proper end, and may be charged for all the same, is an estimate.
+        self._estimated |= bool(data.get("estimated")) or (kind != "model.completed" and data.get("cost_usd", 0.0) > 0)
 
     def _judge(self, seq: int, kind: str, summary: Mapping[str, Any]) -> None:
         data = summary["data"]

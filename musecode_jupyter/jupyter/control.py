@@ -1,0 +1,185 @@
+"""The kernel's control channel as a second door: pending questions, answers and Stop, also while a cell blocks.
+
+The JupyterLab extension sends `musecode_request` on the control channel, which the kernel serves on a thread of its
+own, and gets one `musecode_reply`:
+
+- `{type: state, document?}`: `{ok, session, pending, running}`; the cards of the questions that wait
+- `{type: answer, approval, digest, decision, why}`: `{ok, problem?}`
+- `{type: stop}`: `{ok, problem?}`
+- `{type: applied, proposal, ok, problem}`: what became of a proposal
+
+The kernel says on IOPub, with no cell as parent, that there is something to ask for: `musecode_state` with `{pending,
+running}`, at each change and every two seconds while something runs or waits, so that a page that was just loaded
+learns of it; and `musecode_proposal` with `{proposal, cell, after, before, source}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from musecode_jupyter.runtime.errors import MuseError, ToolProblem
+from musecode_jupyter.tools.notebook import Proposal
+
+if TYPE_CHECKING:
+    from musecode_jupyter.jupyter.host import Host
+
+logger = logging.getLogger(__name__)
+
+REQUEST, REPLY = "musecode_request", "musecode_reply"
+STATE, PROPOSAL = "musecode_state", "musecode_proposal"
+DECISIONS = ("approve", "approve_session", "deny")
+BEAT_S = 2.0
+SOON_S = 0.05
+# A front end that was not heard of for so long is gone, or its page is.
+PRESENT_S = 10.0
+APPLY_S = 20.0
+ANSWER_S = 5.0
+
+
+class Control:
+    """The door of one kernel. What changes state is used on the runtime thread only."""
+
+    def __init__(self, host: Host, kernel: Any) -> None:
+        self._host = host
+        self._kernel = kernel
+        self._documents: dict[str, float] = {}
+        self._proposals: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._numbers = 0
+        self._soon = False
+        self._was_on = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def attach(self) -> None:
+        """Serve our requests on the control channel; undone by `detach`."""
+        self._kernel.control_handlers[REQUEST] = self._serve
+
+    def detach(self) -> None:
+        """Take back `attach`."""
+        if self._kernel.control_handlers.get(REQUEST) == self._serve:
+            del self._kernel.control_handlers[REQUEST]
+
+    def front_end(self) -> bool:
+        """Whether a page with the extension was heard of just now."""
+        return any(time.monotonic() - heard < PRESENT_S for heard in self._documents.values())
+
+    def documents(self) -> list[Path]:
+        """The notebooks that pages have open on this kernel, by the path that the page knows."""
+        return [Path(name) for name in self._documents if name.endswith(".ipynb")]
+
+    def beat(self) -> None:
+        """Tell pages now, and again every two seconds while something runs or waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._soon = False
+        pending, running = len(self._host.pending_cards()), self._host.working()
+        self._publish(STATE, {"pending": pending, "running": running})
+        if pending or running or self._was_on:
+            # Once more after the end: the last event is written before its task has ended.
+            self._timer = asyncio.get_running_loop().call_later(BEAT_S, self.beat)
+        self._was_on = bool(pending or running)
+
+    def changed(self) -> None:
+        """Something happened: pages are told soon, once for many events."""
+        if not self._soon:
+            self._soon = True
+            asyncio.get_running_loop().call_later(SOON_S, self.beat)
+
+    def quiet(self) -> None:
+        """The session is closed: tell pages a last time."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._publish(STATE, {"pending": 0, "running": False})
+
+    async def apply(self, proposal: Proposal) -> str:
+        """Let the page change the cell; ToolProblem if it cannot, for instance because the cell is gone."""
+        self._numbers += 1
+        number = self._numbers
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._proposals[number] = future
+        content = {
+            "proposal": number,
+            "cell": proposal.cell,
+            "after": proposal.after,
+            "before": proposal.before,
+            "source": proposal.source,
+        }
+        try:
+            self._publish(PROPOSAL, content)
+            async with asyncio.timeout(APPLY_S):
+                answer = await future
+        except TimeoutError:
+            raise ToolProblem("The notebook's page did not answer; nothing was changed.") from None
+        finally:
+            del self._proposals[number]
+        if not answer.get("ok"):
+            raise ToolProblem(f"The cell was not changed: {answer.get('problem') or 'no reason given'}.")
+        return "The user agreed, and the notebook has the new source. It has not been run."
+
+    async def _serve(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        # On the control thread: everything is posted to the runtime thread.
+        try:
+            future = self._post(self._answer(parent["content"]))
+            answer = await asyncio.wait_for(asyncio.wrap_future(future), ANSWER_S)
+        except Exception as error:
+            logger.warning("a request on the control channel was not answered: %s", error)
+            answer = {"ok": False, "problem": f"The kernel could not answer ({type(error).__name__})."}
+        self._kernel.session.send(stream, REPLY, answer, parent, ident=ident)
+
+    def _post(self, work: Coroutine[Any, Any, dict[str, Any]]) -> Future[dict[str, Any]]:
+        return self._host.thread().submit(work)
+
+    async def _answer(self, content: dict[str, Any]) -> dict[str, Any]:
+        kind = content.get("type")
+        document = content.get("document")
+        if isinstance(document, str):
+            self._documents[document] = time.monotonic()
+        session = self._host.open
+        try:
+            if kind == "state":
+                return {
+                    "ok": True,
+                    "session": None if session is None else session.id,
+                    "pending": self._host.pending_cards(),
+                    "running": self._host.working(),
+                }
+            if kind == "applied":
+                future = self._proposals.get(content.get("proposal", 0))
+                if future is not None and not future.done():
+                    future.set_result(content)
+                return {"ok": future is not None}
+            if session is None:
+                return {"ok": False, "problem": "No session is open."}
+            if kind == "stop":
+                await self._host.stop_all("stopped from the page")
+                return {"ok": True}
+            if kind == "answer":
+                return await self._decide(content)
+        except MuseError as problem:
+            return {"ok": False, "problem": str(problem)}
+        return {"ok": False, "problem": f"There is no request {kind!r}."}
+
+    async def _decide(self, content: dict[str, Any]) -> dict[str, Any]:
+        approval, decision = content.get("approval"), content.get("decision")
+        digest, why = content.get("digest"), content.get("why")
+        if type(approval) is not int or decision not in DECISIONS or not isinstance(digest, str):
+            return {"ok": False, "problem": "Not an answer: approval, digest and decision are needed."}
+        session = self._host.open
+        assert session is not None
+        await session.core.approvals.answer(
+            approval, decision, by="page", why=why if isinstance(why, str) else "", digest=digest
+        )
+        return {"ok": True}
+
+    def _publish(self, kind: str, content: dict[str, Any]) -> None:
+        # A page that is not there is no reason for work to fail.
+        with contextlib.suppress(Exception):
+            self._kernel.session.send(self._kernel.iopub_socket, kind, content, parent={})

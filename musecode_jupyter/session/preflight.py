@@ -1,0 +1,121 @@
+"""What is looked at before a goal starts, so that a start that is refused writes, spends and leaves nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+from musecode_jupyter.models.model_file import LocalModelFile
+from musecode_jupyter.runtime.effects import Effects
+from musecode_jupyter.runtime.errors import ConfigurationError, UsageProblem
+from musecode_jupyter.session.settings import Settings
+from musecode_jupyter.session.store import worktrees_dir
+from musecode_jupyter.skills.goal import branch_gone
+from musecode_jupyter.skills.goal_state import GoalRecord
+from musecode_jupyter.skills.limits import Limits
+from musecode_jupyter.skills.verify_command import check_command
+from musecode_jupyter.tools.environment import child_environment
+from musecode_jupyter.workspace.git import Git, Head
+from musecode_jupyter.workspace.worktrees import list_worktrees
+
+RUNTIME_MISSING = (
+    "the local model's runtime is not installed: run `pip install 'musecode-jupyter[local]'`, or choose another model"
+)
+
+
+@dataclass(frozen=True)
+class GoalSpec:
+    """What the user asked for. Limits: USD, tokens, tool calls, hours in which it runs, model calls (`steps`)."""
+
+    text: str
+    verify: tuple[str, ...]
+    usd: float | None = None
+    tokens: int | None = None
+    calls: int | None = None
+    hours: float | None = None
+    steps: int | None = 200
+
+    @property
+    def limits(self) -> Limits:
+        """The limits by themselves."""
+        return Limits(self.usd, self.tokens, self.calls, self.hours, self.steps)
+
+
+async def check_goal(spec: GoalSpec, workspace: Path, settings: Settings, effects: Effects) -> tuple[Git, Head]:
+    """The repository and its HEAD, if the goal can start there.
+
+    Raises
+    ------
+    UsageProblem
+        The goal has no text or no check that can run, a limit is none, HEAD is detached, or MUSECODE_HOME lies in the
+        repository.
+    NoCheckout, GitError
+        The folder is no checkout with a commit, or git cannot be used.
+    """
+    if not spec.text.strip():
+        raise UsageProblem('What is the goal? For example: %goal "make the tests pass" --verify "python -m pytest -q"')
+    if not spec.verify:
+        raise UsageProblem(
+            "A goal needs a check that decides it: add --verify 'COMMAND', for example 'python -m pytest -q'."
+        )
+    spec.limits.check()
+    git = await Git.discover(workspace, effects)
+    head = await git.head()
+    if head.branch is None:
+        raise UsageProblem(_detached(git.root))
+    await _check_home(git, settings.home_or_default(), effects)
+    path = child_environment(effects.environ())["PATH"]
+    for command in spec.verify:
+        await effects.disk(check_command, command, git.root, path)
+    return git, head
+
+
+async def landing_branch(record: GoalRecord, git: Git) -> tuple[str | None, str]:
+    """For a goal that is resumed: its branch if it had none so far, and what to say where HEAD is elsewhere.
+
+    Raises UsageProblem if there is no branch to land on (any more).
+    """
+    symbolic = await git.run("symbolic-ref", "-q", "HEAD", check=False)
+    here = symbolic.line().removeprefix("refs/heads/") if symbolic.code == 0 else None
+    if record.branch is None:
+        # Set by an older version, which let a goal start where HEAD is detached.
+        if here is None:
+            raise UsageProblem(_detached(git.root))
+        return here, f"The work lands on {here}."
+    if await git.ref(f"refs/heads/{record.branch}") is None:
+        raise UsageProblem(branch_gone(record))
+    if here == record.branch:
+        return None, ""
+    where = "HEAD is detached" if here is None else f"HEAD is on {here}"
+    return None, f"{where} now; the work still lands on {record.branch}."
+
+
+def _detached(root: Path) -> str:
+    return (
+        f"HEAD is detached in {root}, so there is no branch to land on: make one with `git switch -c NAME`, or go to "
+        "one with `git switch NAME`, then try again."
+    )
+
+
+async def _check_home(git: Git, home: Path, effects: Effects) -> None:
+    """The agent's worktrees lie below `home`: inside a checkout they would be the user's untracked files."""
+    folder = await effects.disk(worktrees_dir(home).resolve)
+    for inside in [git.common_dir, *(tree.path for tree in await list_worktrees(git))]:
+        if folder.is_relative_to(inside):
+            raise UsageProblem(
+                f"MUSECODE_HOME ({home}) lies inside the repository {inside}, where an agent cannot have its worktree: "
+                "set MUSECODE_HOME to a folder outside it."
+            )
+
+
+async def check_model(settings: Settings, effects: Effects) -> None:
+    """Raise ConfigurationError if the model cannot be used: no key, no price, or nothing to run the local one with."""
+    endpoint = settings.endpoint(effects.environ())
+    settings.info(endpoint)
+    if endpoint.api != "local":
+        return
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise ConfigurationError(RUNTIME_MISSING)
+    file = LocalModelFile(settings.home_or_default(), environ=effects.environ())
+    await effects.disk(file.require)

@@ -1,0 +1,51 @@
+"""Rules and waiting questions in a real kernel: listed, added, removed, and told of before anything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from journal import wait_for_kind
+from kernel import StartKernel
+from scripted import GOAL, ScriptedModel
+
+
+def test_rules_and_questions_are_seen_from_every_magic(
+    tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel
+) -> None:
+    home = tmp_path / "home"
+    model.command = "git status --short"
+    kernel = start_kernel()
+    assert kernel.run("%muse rules").stdout == "No rules: what is not allowed by the approvals mode is asked.\n"
+    for line, says in (
+        ("%muse rules add session 'ls $(id)'", "command substitution"),
+        ("%muse rules add session python", "inline code"),
+        ("%muse rules add forever ls", "%muse rules takes nothing"),
+        ("%muse rules remove 99", "There is no rule 99"),
+        ("%muse rules add session 'ls", "close the quotation"),
+        ("%approve --session --workspace", "not both"),
+    ):
+        reply = kernel.execute(line)
+        assert reply.error is not None
+        assert says in str(reply.error), reply.error
+    added = kernel.run("%muse rules add workspace 'git log'").stdout
+    number = added.split()[1]
+    assert added == f"Rule {number} is in force: run: git log ...\n"
+    listed = kernel.run("%muse rules").stdout
+    assert listed.split()[:3] == [number, "workspace", "since"]
+    assert kernel.run(f"%muse rules remove {number}").stdout == f"Rule {number} is removed.\n"
+
+    kernel.run("g = " + GOAL)
+    asked = wait_for_kind(home, "approval.requested")["seq"]
+    waits = f"1 approval waits: run: git status --short (%approve {asked} or %deny {asked})\n"
+    assert kernel.run("%goal").stdout.startswith(waits)
+    agents = kernel.run("%muse agents").stdout
+    assert agents.startswith(waits)
+    assert f"approval {asked} waits, asked by lead: run: git status --short" in agents
+    assert kernel.run(f"%approve {asked} --workspace").stdout == f"Approved {asked}.\n"
+    landing = wait_for_kind(home, "approval.requested", count=2)["seq"]
+    refused = kernel.execute(f"%deny {asked} too late")
+    assert f"Approval {asked} is not pending any more: it was granted from the magic" in str(refused.error)
+    assert kernel.run(f"%approve {landing}").stdout == f"Approved {landing}.\n"
+    assert kernel.run("g.wait(60).met").result == "True"
+    assert "run: git status --short" in kernel.run("%muse rules").stdout
+    assert "waits" not in kernel.run("%goal").stdout
