@@ -86,7 +86,7 @@ def look_propose_compute(request: ParsedRequest) -> Answer:
             return Answer("I see no cell that failed.")
         new = f"{source[1][:-1]} if values}}\nmeans"
         proposal = {"cell": failed[1], "source": new, "why": "Stations without readings have no mean."}
-        return Answer("", [Call("propose_cell", proposal)]) if len(results) == 1 else Answer("See the proposal.")
+        return Answer("", [Call("propose_cell", proposal)]) if len(results) == 1 else Answer(results[1])
     if not results:
         code = "warmest = max(means, key=means.get)\nprint(warmest, means[warmest])"
         return Answer("", [Call("run_in_kernel", {"code": code, "keep": ["warmest"]})])

@@ -16,12 +16,12 @@ from pydantic import BaseModel, Field
 from musecode_jupyter.guard.commands import (
     Line,
     find_program,
-    is_interpreter,
     read_line,
     redirection_problem,
     words_of,
 )
 from musecode_jupyter.guard.rule_file import Rule, RuleFile, StoredRule
+from musecode_jupyter.guard.wrappers import is_interpreter
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import Effects

@@ -68,6 +68,11 @@ class Cell:
     clear: bool = False
 
     @property
+    def numbered(self) -> bool:
+        """Whether IPython keeps the cell as In[number]; front ends may run cells outside its history."""
+        return self.number > 0
+
+    @property
     def ours(self) -> bool:
         """Whether the cell is one of our own magics."""
         return _OURS.match(self.source) is not None
@@ -81,7 +86,7 @@ class Cell:
     def title(self) -> str:
         """Id, number and state in one line."""
         name = f"In[{self.number}]"
-        return f"cell {self.id} {'' if self.id == name else f'{name} '}{self.state()}"
+        return f"cell {self.id} {f'{name} ' if self.numbered and self.id != name else ''}{self.state()}"
 
     def text(self) -> str:
         """Source, output and error in full, as far as they are kept."""
@@ -103,10 +108,12 @@ class CellBook:
         self._cells: OrderedDict[str, Cell] = OrderedDict()
         self._by_message: dict[str, Cell] = {}
         self._current: Cell | None = None
+        self._unnumbered = 0
         self._undo: list[Callable[[], object]] = []
 
     def attach(self) -> None:
         """Begin to record; undone by `detach`."""
+        self._take_last()
         events = self._shell.events
         for name, callback in (("pre_run_cell", self._before), ("post_run_cell", self._after)):
             events.register(name, callback)
@@ -140,7 +147,7 @@ class CellBook:
         """The cells in the order in which they last ran; those from before the recording have a source only."""
         with self._lock:
             known = list(self._cells.values())
-        numbers = {cell.number for cell in known}
+        numbers = {cell.number for cell in known if cell.numbered}
         history = self._shell.history_manager.input_hist_raw
         first = min(numbers, default=len(history) - 1)
         earlier = [
@@ -154,7 +161,7 @@ class CellBook:
         """The cell with this id, or `In[3]`, or `3`."""
         number = re.fullmatch(r"(?:In\s*\[)?(\d+)\]?", name.strip())
         for cell in reversed(self.cells()):
-            if cell.id == name.strip() or (number is not None and cell.number == int(number[1])):
+            if cell.id == name.strip() or (number is not None and cell.numbered and cell.number == int(number[1])):
                 return cell
         return None
 
@@ -197,9 +204,15 @@ class CellBook:
             return
         parent = parent_of(self._shell)
         # Whether execution_count is this cell's or the next one's here depends on the version of IPython.
-        number = len(self._shell.history_manager.input_hist_raw)
-        name = getattr(info, "cell_id", None) or parent.get("metadata", {}).get("cellId") or f"In[{number}]"
-        cell = Cell(str(name), number, str(info.raw_cell), str(parent.get("header", {}).get("msg_id", "")) or "none")
+        number = len(self._shell.history_manager.input_hist_raw) if info.store_history else 0
+        given = getattr(info, "cell_id", None) or parent.get("metadata", {}).get("cellId")
+        message = str(parent.get("header", {}).get("msg_id", "")) or "none"
+        self._current = self._add(str(given or ""), number, str(info.raw_cell), message)
+
+    def _add(self, given: str, number: int, source: str, message: str) -> Cell:
+        if not given and not number:
+            self._unnumbered += 1
+        cell = Cell(given or (f"In[{number}]" if number else f"#{self._unnumbered}"), number, source, message)
         with self._lock:
             old = self._cells.pop(cell.id, None)
             if old is not None:
@@ -209,7 +222,16 @@ class CellBook:
             while len(self._cells) > MOST_CELLS:
                 _, oldest = self._cells.popitem(last=False)
                 self._by_message.pop(oldest.message, None)
-        self._current = cell
+        return cell
+
+    def _take_last(self) -> None:
+        """The cell just before the recording, where it is not in IPython's history."""
+        result = self._shell.last_execution_result
+        info = getattr(result, "info", None)
+        if info is None or not info.raw_cell or info.store_history:
+            return
+        cell = self._add(str(getattr(info, "cell_id", None) or ""), 0, str(info.raw_cell), "none")
+        self._ended(cell, result)
 
     def _after(self, result: Any) -> None:
         cell = self._current
@@ -219,6 +241,11 @@ class CellBook:
         if ran is not None and ran != cell.source:
             return  # a cell inside the cell, by get_ipython().run_cell
         self._current = None
+        self._ended(cell, result)
+        if cell.numbered and not hasattr(self._shell.displayhook, "register_hook"):
+            self._add_result(cell)
+
+    def _ended(self, cell: Cell, result: Any) -> None:
         cell.running = False
         error = getattr(result, "error_before_exec", None) or getattr(result, "error_in_exec", None)
         if error is not None:
@@ -226,8 +253,6 @@ class CellBook:
             cell.error = shown_error(self._shell, error)
         elif result is None:
             cell.ename = "interrupted"
-        if not hasattr(self._shell.displayhook, "register_hook"):
-            self._add_result(cell)
 
     def _add_result(self, cell: Cell) -> None:
         """Out[n], where ipykernel has no hook for it."""

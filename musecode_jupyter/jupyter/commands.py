@@ -243,14 +243,14 @@ def _close(host: Host, _rest: str) -> None:
 
 COMMANDS: dict[str, Command] = {
     "ask": ask,
-    "cells": cells,
-    "vars": variables,
-    "run": run,
     "agents": _agents,
     "steer": _steer,
     "stop": _stop,
     "timeline": _timeline,
     "show": _show,
+    "cells": cells,
+    "vars": variables,
+    "run": run,
     "diff": _diff,
     "cost": _cost,
     "rules": rules,

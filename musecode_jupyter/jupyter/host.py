@@ -162,6 +162,8 @@ class Host:
         if self._session is None:
             return
         session, self._session = self._session, None
+        # Whoever keeps a handle of a goal keeps the session, and must not keep us.
+        session.while_waiting = None
         if self._unsubscribe is not None:
             session.post(self._unsubscribe)
         if self._control is not None:
@@ -180,6 +182,7 @@ class Host:
         self.notebook.detach()
         if self._control is not None:
             self._control.detach()
+            self.notebook.control = None
         if self._runtime is not None and os.getpid() == self._pid:
             self._runtime.stop()
             self._runtime = None

@@ -71,7 +71,7 @@ class NotebookAccess:
         if cell is None:
             return None, ""
         if self.allowed or (self.allowed is None and (_ABOUT.search(question) or cell.ename in question)):
-            return cell, f"With the question goes In[{cell.number}], which failed ({cell.ename}), and its traceback."
+            return cell, f"With the question goes the cell that failed ({cell.ename}), and its traceback."
         return None, HOW_TO_ALLOW if self.allowed is None else ""
 
     async def cells(self, cell: str | None) -> str:

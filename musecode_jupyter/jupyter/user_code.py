@@ -62,6 +62,7 @@ class _Job:
     on_state: Callable[[str], object]
     future: Future[CodeResult] = field(default_factory=Future)
     over: threading.Event = field(default_factory=threading.Event)
+    unwanted: bool = False
 
 
 class CodeEnded(KeyboardInterrupt):
@@ -84,6 +85,7 @@ class UserCode:
         self._cells = 0
         self._guard = threading.Lock()
         self._armed: _Job | None = None
+        self._running: _Job | None = None
         self._why: Ending = "interrupted"
         self._runs = 0
 
@@ -146,8 +148,13 @@ class UserCode:
 
     def stop(self, future: Future[CodeResult]) -> None:
         """Withdraw code, or end it if it runs; from any thread."""
-        if not future.cancel():
-            self._end(lambda job: job.future is future, "stopped")
+        if future.cancel():
+            return
+        job = self._running
+        if job is not None and job.future is future:
+            # It may be about to begin, before there is anything to interrupt.
+            job.unwanted = True
+        self._end(lambda armed: armed.future is future, "stopped")
 
     def serve(self) -> None:
         """Run what waits, now: called by a wait of ours inside a cell. Does nothing off the main thread."""
@@ -187,7 +194,7 @@ class UserCode:
 
     def _run_queue(self) -> None:
         while self._queue:
-            job = self._queue.popleft()
+            job = self._running = self._queue.popleft()
             if not job.future.set_running_or_notify_cancel():
                 continue
             try:
@@ -214,17 +221,24 @@ class UserCode:
             try:
                 try:
                     self._armed = job
+                    if job.unwanted:
+                        raise CodeEnded("stopped")
                     watch.start()
                     kept, failed = execute(self._shell, job.request, captured, self._runs)
                     ended = "failed" if failed else "finished"
                 finally:
-                    self._disarm()
+                    # A plain assignment: a signal cannot come between, as it could on the way into a function.
+                    self._armed = None
             except CodeEnded as end:
                 ended = end.why
             finally:
+                with self._guard:
+                    # Whoever was about to send a signal has sent it by now, and the handler has let it pass.
+                    pass
                 signal.signal(signal.SIGINT, before)
         job.over.set()
-        watch.join()
+        if watch.ident is not None:
+            watch.join()
         return CodeResult(ended, str(captured.text), time.monotonic() - began, kept)
 
     def _interrupted(self, _signum: int, _frame: FrameType | None) -> None:
@@ -238,17 +252,12 @@ class UserCode:
             wait = AGAIN_S
 
     def _end(self, which: Callable[[_Job], bool], why: Ending) -> None:
-        # The lock is why a late signal cannot hit the cell that comes next: `_disarm` waits for it.
+        # The lock is why a late signal cannot hit the cell that comes next: the end of a run waits for it.
         with self._guard:
             armed = self._armed
             if armed is not None and which(armed):
                 self._why = why
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    def _disarm(self) -> None:
-        self._armed = None
-        with self._guard:
-            pass
 
     @contextlib.contextmanager
     def _busy_kernel(self) -> Iterator[None]:

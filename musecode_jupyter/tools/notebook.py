@@ -203,15 +203,25 @@ async def shown_code(arguments: CodeArguments) -> Mapping[str, Any]:
     return {"tool": RUN_IN_KERNEL, **arguments.model_dump(mode="json")}
 
 
-def _refuse_open(notebook: Notebook, context: ToolContext, path: str) -> None:
-    if not path.endswith(".ipynb"):
-        return
-    place = context.place
-    roots = [place.root] if place.checkout is None else [place.root, place.checkout]
-    here = {(root / path).resolve() for root in roots}
+def refused_document(notebook: Notebook, root: Path, checkout: Path | None, path: str) -> Path | None:
+    """The open notebook that `path` in the worktree `root`, or its counterpart in the user's checkout, is; or None.
+
+    A page knows a notebook by its path below a folder that the kernel does not know: then the end of the path decides.
+    """
+    here = {(top / path).resolve() for top in (root, checkout) if top is not None}
     for document in notebook.open_documents():
-        if document.resolve() in here:
-            raise ToolProblem(
-                f"{path} is open in the user's notebook, which would overwrite it or lose its own changes. "
-                "Propose its cells with propose_cell instead."
-            )
+        if document.is_absolute():
+            if document.resolve() in here:
+                return document
+        elif any(place.parts[-len(document.parts) :] == document.parts for place in here):
+            return document
+    return None
+
+
+def _refuse_open(notebook: Notebook, context: ToolContext, path: str) -> None:
+    place = context.place
+    if path.endswith(".ipynb") and refused_document(notebook, place.root, place.checkout, path) is not None:
+        raise ToolProblem(
+            f"{path} is open in the user's notebook, which would overwrite it or lose its own changes. "
+            "Propose its cells with propose_cell instead."
+        )

@@ -382,6 +382,17 @@ def test_no_writing_in_the_users_own_checkout(place: Bench) -> None:
     assert (place.repo / "new.txt").exists() == (Promise.CHECKOUT not in place.sandbox.promises)
 
 
+def test_a_checkout_that_is_itself_a_linked_worktree(place: Bench) -> None:
+    mine = place.home / "mine"
+    git(place.repo, "worktree", "add", "--quiet", "-b", "mine", str(mine))
+    (place.tree / "file.txt").write_text("of the agent\n")
+    realm = place.realm(checkout=mine)
+    result = place.run(f"git status --porcelain; cat {mine}/file.txt; git branch -D other", realm).result
+    held = Promise.REPOSITORY in place.sandbox.promises
+    assert result.text.startswith(" M file.txt\n" + ("of the agent\n" if held else "one\ntwo\n"))
+    assert (result.exit != 0) == held
+
+
 def test_borrowed_objects_are_found(backend: str, tmp_path: Path) -> None:
     with bench(backend, tmp_path / "first") as place:
         clone = tmp_path / "first" / "user" / "clone"

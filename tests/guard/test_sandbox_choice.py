@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fixtures.sandbox_bench import missing
 from fixtures.session_bench import CHECK, DONE, EDIT, MODEL, Repo, only, session_on, start
 
 from musecode_jupyter.guard.sandbox import Sandbox, choose
+from musecode_jupyter.guard.sandbox.scratch import Scratch
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import ConfigurationError
 from musecode_jupyter.session import Settings
@@ -251,3 +253,39 @@ def test_head_and_refs_in_any_form_are_seen(repo: Repo, tmp_path: Path, packed: 
         os.system(change.undo)
     assert repo.git("rev-parse", "main", "mark", "HEAD").split() == [second] * 3
     assert repo.git("symbolic-ref", "HEAD") == "refs/heads/main"
+
+
+HOLDER = """
+import sys, time
+from musecode_jupyter.guard.sandbox.scratch import Scratch
+scratch = Scratch()
+print(scratch.root, flush=True)
+time.sleep(1000)
+"""
+
+
+def test_what_a_killed_kernel_left_is_deleted_and_a_living_ones_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    holders = [
+        subprocess.Popen([sys.executable, "-c", HOLDER], env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    try:
+        roots = [Path(holder.stdout.readline().strip()) for holder in holders if holder.stdout]
+        inner = roots[0] / "home" / "go" / "cache"
+        inner.mkdir(parents=True)
+        (inner / "file").touch()
+        inner.chmod(0o500)
+        holders[0].kill()
+        holders[0].wait()
+        scratch = Scratch()
+        assert scratch.root.parent == tmp_path
+        assert [root.exists() for root in roots] == [False, True]
+        scratch.close()
+        assert os.listdir(tmp_path) == [roots[1].name]
+    finally:
+        for holder in holders:
+            holder.kill()
+            holder.communicate()

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fixtures.model_server import Answer, Call, ModelServer, ParsedRequest
 from journal import Record, records, sessions, wait_for, wait_for_kind
 from kernel import Cell, Kernel, kernel_environment
+
+from musecode_jupyter.runtime.errors import ToolProblem
+from musecode_jupyter.tools.notebook import notebook_tools, refused_document
+from musecode_jupyter.tools.registry import Place
 
 FAILING = "total, count = 3, 0\ntotal / count"
 
@@ -92,7 +98,7 @@ def test_the_first_magic_after_a_failing_cell_knows_which_and_why(start: Start, 
     kernel.run("%load_ext musecode_jupyter")
     cell = kernel.run("%muse ask why is this wrong")
     assert cell.stdout == (
-        "With the question goes In[1], which failed (ZeroDivisionError), and its traceback.\nIt divides by zero.\n"
+        "With the question goes the cell that failed (ZeroDivisionError), and its traceback.\nIt divides by zero.\n"
     )
     attached, question = sent_texts(server)[-2:]
     assert question == "why is this wrong"
@@ -113,7 +119,8 @@ def test_without_consent_only_a_question_about_the_failure_carries_the_cell(star
     )
     assert sent_texts(server) == ["Name a prime number"]
     asked = kernel.run("%%muse ask\nWhat does ZeroDivisionError mean?")
-    assert asked.stdout.startswith("With the question goes In[4], which failed (ZeroDivisionError)")
+    assert asked.stdout.startswith("With the question goes the cell that failed (ZeroDivisionError)")
+    assert "cell In[4] failed" in sent_texts(server)[-2]
     assert "before" not in sent_texts(server)[-2], "another cell went along"
     # What was said holds: off means not even that.
     kernel.run("%muse cells off")
@@ -278,7 +285,8 @@ def test_code_waits_for_a_blocking_cell_and_says_so(start: Start, tmp_path: Path
     done = wait_for_kind(home, "tool.finished")
     assert done["data"]["output"] == "2\n[finished]"
     assert kernel.run("order").result == "['cell', 'code']"
-    states = [r["data"]["state"] for r in records(sessions(home)[0]) if r["kind"] == "agent.state"]
+    seen = wait_for(home, lambda seen: any(r["data"].get("state") == "idle" for r in seen))
+    states = [r["data"]["state"] for r in seen if r["kind"] == "agent.state"]
     assert states == ["running", "waiting", "running", "idle"]
 
 
@@ -345,3 +353,95 @@ def test_without_a_page_a_proposal_becomes_a_new_cell(shared: Kernel) -> None:
     assert "There is no cell 'abc-99' any more" in gone.stdout
     assert gone.reply is not None
     assert gone.reply["content"]["payload"] == []
+
+
+def test_an_open_notebook_is_not_edited_behind_its_back(tmp_path: Path) -> None:
+    """Where the front end has it open, its next save would overwrite the change, or lose its own."""
+    kept = tmp_path / "checkout" / "open.ipynb"
+    other = tmp_path / "checkout" / "other.ipynb"
+    tree = tmp_path / "worktree"
+    for folder in (tree, tmp_path / "checkout"):
+        folder.mkdir()
+        for name in ("open.ipynb", "other.ipynb"):
+            (folder / name).write_text('{"cells": []}')
+
+    class Documents:
+        def open_documents(self) -> list[Path]:
+            return [kept, Path("elsewhere/other.ipynb")]
+
+    notebook: Any = Documents()
+    edit = next(tool for tool in notebook_tools(notebook) if tool.name == "edit")
+    assert edit.plan is not None
+    context: Any = SimpleNamespace(place=Place(tree, 1, no_files, tmp_path / "checkout"))
+    for path in ("open.ipynb", "./open.ipynb"):
+        arguments = edit.arguments.model_validate({"path": path, "old": "[]", "new": "[1]"})
+        with pytest.raises(ToolProblem, match=r"is open in the user's notebook.*propose_cell"):
+            asyncio.run(edit.plan(context, arguments))
+    assert refused_document(notebook, tree, tmp_path / "checkout", "other.ipynb") is None
+    assert refused_document(notebook, tree, None, "elsewhere/other.ipynb") is not None
+    assert other.read_text() == kept.read_text() == '{"cells": []}'
+
+
+async def no_files() -> list[str]:
+    return []
+
+
+# --- the control channel and subshells -----------------------------------------------------------------
+
+
+def test_requests_on_the_control_channel_are_answered_while_a_cell_blocks(start: Start, tmp_path: Path) -> None:
+    kernel, flag = start(), tmp_path / "flag"
+    kernel.run("%load_ext musecode_jupyter")
+    kernel.run("%muse cells on")
+    assert control(kernel, type="state") == {"ok": True, "session": None, "pending": [], "running": False}
+    assert control(kernel, type="stop") == {"ok": False, "problem": "No session is open."}
+    kernel.run("%muse ask hello")
+    kernel.run("import pathlib, time")
+    blocking = kernel.send(f"while not pathlib.Path({str(flag)!r}).exists(): time.sleep(0.01)")
+    assert control(kernel, type="state")["session"] == sessions(tmp_path / "home")[0].name
+    assert control(kernel, type="stop") == {"ok": False, "problem": "No goal is running."}
+    assert control(kernel, type="dance") == {"ok": False, "problem": "There is no request 'dance'."}
+    assert control(kernel, type="answer", approval="1")["ok"] is False
+    missing = control(kernel, type="answer", approval=1, digest="0" * 32, decision="approve")
+    assert "Approval 1" in missing["problem"]
+    assert not blocking.idle
+    flag.touch()
+    kernel.finish(blocking)
+
+
+def test_a_subshell_console_answers_and_its_code_waits(start: Start, tmp_path: Path) -> None:
+    kernel, flag, home = start(), tmp_path / "flag", tmp_path / "home"
+    info = kernel.client.kernel_info(reply=True, timeout=30)["content"]
+    if "kernel subshells" not in info.get("supported_features", ()):
+        pytest.skip("this ipykernel has no subshells")
+    kernel.run("%load_ext musecode_jupyter")
+    kernel.run("import pathlib, time; order = []; x = 20")
+
+    def new_subshell() -> str:
+        kernel.client.control_channel.send(kernel.client.session.msg("create_subshell_request", {}))
+        return str(kernel.client.get_control_msg(timeout=30)["content"]["subshell_id"])
+
+    def in_subshell(subshell: str, code: str) -> Cell:
+        content = {"code": code, "silent": False, "allow_stdin": True, "stop_on_error": False}
+        message = kernel.client.session.msg("execute_request", content)
+        message["header"]["subshell_id"] = subshell
+        kernel.client.shell_channel.send(message)
+        sent = Cell(message["header"]["msg_id"])
+        kernel._cells[sent.msg_id] = sent
+        return sent
+
+    one, other = new_subshell(), new_subshell()
+    blocking = kernel.send(f"while not pathlib.Path({str(flag)!r}).exists(): time.sleep(0.01)\norder.append('cell')")
+    asking = in_subshell(one, f"%muse ask {call_code('order.append(x)')}")
+    asked = wait_for_kind(home, "approval.requested")
+    answered = kernel.finish(in_subshell(other, f"%approve {asked['seq']}"))
+    assert answered.stdout.startswith(f"Approved {asked['seq']}."), answered.shown
+    wait_for_kind(home, "kernel.waiting")
+    assert not blocking.idle
+    assert not asking.idle
+    flag.touch()
+    kernel.finish(blocking)
+    assert "[finished]" in kernel.finish(asking).stdout
+    typed = kernel.finish(in_subshell(other, "%muse run order.append('typed')"))
+    assert typed.stdout.endswith("[finished]\n")
+    assert kernel.run("order").result == "['cell', 20, 'typed']"

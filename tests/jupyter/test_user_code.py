@@ -1,4 +1,4 @@
-"""Approved code in real kernels: between cells and never amid one, its output apart, its names apart, always endable."""
+"""Approved code in real kernels: between cells and never amid one, its output and names apart, always endable."""
 
 from __future__ import annotations
 

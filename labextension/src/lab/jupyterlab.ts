@@ -26,6 +26,7 @@ export interface SessionContext {
 }
 
 export interface SharedCell {
+  readonly execution_count?: number | null;
   getSource(): string;
   setSource(source: string): void;
 }
