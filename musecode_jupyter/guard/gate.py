@@ -29,7 +29,7 @@ from musecode_jupyter.models.types import (
     Usage,
 )
 from musecode_jupyter.runtime.effects import Effects
-from musecode_jupyter.runtime.errors import ConfigurationError, LogError, ModelError
+from musecode_jupyter.runtime.errors import ConfigurationError, LogError, ModelError, MuseError
 
 _ITEMS: TypeAdapter[tuple[Item, ...]] = TypeAdapter(tuple[Item, ...])
 
@@ -96,7 +96,8 @@ def recorded_client(answers: Sequence[Recorded]) -> ModelClient:
 class Gate:
     """Owner of the model client (and of the embedded model's server); used on the runtime thread.
 
-    `client` is given in a replay; otherwise the gate makes the one for `endpoint`.
+    `client` is given in a replay; otherwise the gate makes the one for `endpoint`. `before_wait` is called with the
+    agent before each wait for another attempt, and raises what is to end the request.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class Gate:
         scopes: Scopes,
         local_file: LocalModelFile | None = None,
         client: ModelClient | None = None,
+        before_wait: Callable[[str], None] = lambda _agent: None,
     ) -> None:
         self._log = log
         self._effects = effects
@@ -117,7 +119,9 @@ class Gate:
         self._local = None if local_file is None or client else LocalModel(local_file, alias=endpoint.model)
         self._scopes = scopes
         self._client = client
+        self._before_wait = before_wait
         self._connecting = asyncio.Lock()
+        self._waits: dict[str, asyncio.Future[None]] = {}
 
     @property
     def model(self) -> str:
@@ -229,9 +233,34 @@ class Gate:
                 call.owed = False
                 await self._log.flush()
             if wait:
-                await self._effects.sleep(wait)
+                await self._wait(call.agent, wait)
             if self._local is not None:
                 client = await self._connect()
+
+    async def _wait(self, agent: str, seconds: float) -> None:
+        """Sleep before the next attempt; `end_wait` ends it with its error."""
+        self._before_wait(agent)
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        sleep = asyncio.ensure_future(self._effects.sleep(seconds))
+        self._waits[agent] = ended
+        try:
+            await asyncio.wait({sleep, ended}, return_when=asyncio.FIRST_COMPLETED)
+            (ended if ended.done() else sleep).result()
+        finally:
+            del self._waits[agent]
+            sleep.cancel()
+            ended.cancel()
+
+    def end_wait(self, agent: str, error: MuseError) -> bool:
+        """End `agent`'s request with `error` if it waits for its next attempt, which can take half an hour.
+
+        Returns whether it waited; a request that is under way is left to its end.
+        """
+        waiting = self._waits.get(agent)
+        if waiting is None or waiting.done():
+            return False
+        waiting.set_exception(error)
+        return True
 
     async def _settle(self, call: _Call, client: ModelClient) -> Completion:
         """Send, and close the request by exactly one event whatever comes."""

@@ -93,6 +93,7 @@ class SessionCore:
             scopes=self._scopes,
             local_file=local_file,
             client=client,
+            before_wait=self._rest_agent,
         )
         env = child_environment(environ)
         self.rules = Rules(log, effects, env["PATH"])
@@ -345,9 +346,10 @@ class SessionCore:
         return event.seq
 
     def pause(self, goal: int, why: str = "asked by the user") -> None:
-        """Let the running step end, then rest."""
+        """Let the running step end, then rest; a wait before another attempt at a failed request ends at once."""
         self._running(goal)
-        self._pausing[goal] = why
+        if not self.gate.end_wait(self._record(goal).agent, PauseRequested(why)):
+            self._pausing[goal] = why
 
     async def resume_goal(self, goal: int) -> str:
         """Go on with a goal that was paused or stopped short; returns what the user should know, or nothing.
@@ -555,6 +557,11 @@ class SessionCore:
     def _rest(self, goal: int) -> None:
         if goal in self._pausing:
             raise PauseRequested(self._pausing.pop(goal))
+
+    def _rest_agent(self, agent: str) -> None:
+        active = self.goals.active
+        if active is not None and self.goals.goals[active].agent == agent:
+            self._rest(active)
 
     def _scopes(self, agent: str) -> list[Scope]:
         active = self.goals.active

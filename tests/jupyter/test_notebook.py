@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -230,7 +231,11 @@ def call_code(code: str, **more: object) -> str:
 def approve_next(kernel: Kernel, home: Path, count: int = 1, decision: str = "approve") -> Record:
     """Answer a question on the control channel, while a cell waits or blocks."""
     wait_for_kind(home, "approval.requested", count)
-    (card,) = control(kernel, type="state")["pending"]
+    limit = time.monotonic() + 30
+    while not (cards := control(kernel, type="state")["pending"]):
+        # On disk a moment before the host is told of it.
+        assert time.monotonic() < limit
+    (card,) = cards
     wrong = control(kernel, type="answer", approval=card["approval"], digest="0" * 32, decision=decision)
     assert wrong["ok"] is False
     answer = control(

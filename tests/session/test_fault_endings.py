@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from fixtures.model_scripts import Answer, Call, Fault, Steps
 from fixtures.model_server import ModelServer, RepairModel, load_repairs
-from fixtures.session_bench import DONE, EDIT, Repo, end, only, session_on, start
+from fixtures.session_bench import DONE, EDIT, Repo, Watch, end, only, session_on, start
 from test_recorded import commands, record, rerun
 
+from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.session.replay import prove
 
 APIS = pytest.mark.parametrize("api", ["responses", "chat", "messages"])
@@ -63,6 +65,31 @@ def test_a_pause_of_the_server_is_gone_on_from(repo: Repo) -> None:
         assert len(only(session.events(), "goal.claimed")) == 1
     last = server.requests[1].json["messages"][-1]
     assert (last["role"], last["content"]) == ("assistant", [{"type": "text", "text": "I am still at it."}])
+
+
+class Patient(LiveEffects):
+    """The real world, except that a wait between attempts lasts until it is cancelled."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.get_running_loop().create_future()
+
+
+def test_a_pause_ends_the_wait_before_the_next_attempt(repo: Repo) -> None:
+    """A busy provider is waited for up to half an hour, and a pause asked for meanwhile came only after that."""
+    busy = Answer(fault=Fault("status", status=529, code="overloaded"))
+    with ModelServer(Steps([busy, EDIT, DONE])) as server:
+        with session_on(server.base_url, repo.root, effects=Patient()) as session:
+            watch = Watch(session)
+            handle = start(session)
+            watch.until("model.retried")
+            handle.pause()
+            assert end(handle).status == "paused"
+            failed = only(session.events(), "model.failed")
+            assert [event.data["cost_usd"] for event in failed] == [0.0]
+            handle.resume()
+            assert end(handle).met
+        assert len(server.requests) == 3
+    assert prove(session.folder).problem is None
 
 
 @pytest.mark.parametrize("api", ["responses", "messages"])
