@@ -74,10 +74,12 @@ demo: model ## repair a small repository with the local model (SEED=, REPO= choo
 lab: model ## open the demo's notebook in JupyterLab (SEED=, REPO= choose)
 	$(PY) scripts/demo.py --lab $(if $(SEED),--seed $(SEED)) $(if $(REPO),--repo $(REPO))
 
+# Half of the time passes waiting for processes: two at a time on two cores. In the order of the folders, so that the
+# browser's tests, few and long, come early.
 test: install ## run the tests (no local model needed); PYTEST_ARGS= is handed on
 	@sh scripts/browser.sh
 	$(PY) scripts/frontend.py test
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest --numprocesses auto --dist loadscope --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: install ## lint and type-check strictly
 	$(PY) -m ruff check .

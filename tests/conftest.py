@@ -29,6 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
         except ValueError:
             raise pytest.UsageError(f"{SEED_VARIABLE} must be a whole number, not {text!r}") from None
     config.stash[SEED] = seed
+    # The processes among which tests are divided inherit it.
+    os.environ[SEED_VARIABLE] = str(seed)
     # An explicit --hypothesis-seed wins; the option itself is read before this file is loaded.
     if core.global_force_seed is None:
         core.global_force_seed = seed
