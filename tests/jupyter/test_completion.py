@@ -84,12 +84,12 @@ def test_help_names_every_word(loaded: Kernel) -> None:
 def test_unloading_takes_back_handlers_hooks_matchers_and_comm_targets(loaded: Kernel, rounds: int) -> None:
     loaded.run("%unload_ext musecode_jupyter")
     loaded.run(
-        "def found():\n"
+        "def found(patience=20):\n"
         "    import linecache, signal, sys, threading, time\n"
         "    from concurrent.futures import Future\n"
         "    shell = get_ipython()\n"
         "    for thread in threading.enumerate():\n"
-        "        if thread.name.startswith('musecode'): thread.join(20)\n"
+        "        if thread.name.startswith('musecode'): thread.join(patience)\n"
         "    def on_sender():\n"
         "        counts, streams = Future(), (sys.stdout, sys.stderr)\n"
         "        sys.stdout.pub_thread.schedule(lambda: counts.set_result([len(each._hooks) for each in streams]))\n"
@@ -112,9 +112,9 @@ def test_unloading_takes_back_handlers_hooks_matchers_and_comm_targets(loaded: K
     for _ in range(rounds):
         loaded.run("%load_ext musecode_jupyter")
         loaded.run("%muse run 1 / 1")
-        during = "now = found(); {name for name in now if now[name] != before[name]}"
-        assert loaded.run(during).result is not None
-        assert "control" in (loaded.run(during).result or "")
-        assert "matchers" in (loaded.run(during).result or "")
+        during = loaded.run("now = found(0); sorted(name for name in now if now[name] != before[name])").result
+        assert during is not None
+        for name in ("control", "shell", "events", "matchers", "streams", "displays", "threads", "sources"):
+            assert f"'{name}'" in during
         assert loaded.execute("%unload_ext musecode_jupyter").shown == []
         assert loaded.run("now = found(); {n: (before[n], now[n]) for n in now if now[n] != before[n]}").result == "{}"
