@@ -105,7 +105,7 @@ export interface ApprovalsMessage {
   readonly pending: readonly Approval[];
 }
 
-export type Decision = "approve" | "approve_session" | "deny";
+export type Decision = "approve" | "approve_session" | "approve_workspace" | "deny";
 
 /** The part of anywidget's model that the views use. */
 export interface Model {

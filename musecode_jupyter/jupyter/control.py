@@ -24,6 +24,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from musecode_jupyter.jupyter.views.approvals import DECISIONS
 from musecode_jupyter.runtime.errors import MuseError, ToolProblem
 from musecode_jupyter.tools.notebook import Proposal
 
@@ -34,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 REQUEST, REPLY = "musecode_request", "musecode_reply"
 STATE, PROPOSAL = "musecode_state", "musecode_proposal"
-DECISIONS = ("approve", "approve_session", "deny")
 BEAT_S = 2.0
 SOON_S = 0.05
 # A front end that was not heard of for so long is gone, or its page is.

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from musecode_jupyter.runtime.command import Command, CommandAnswer, run_command
@@ -103,7 +104,12 @@ class LiveEffects:
         return await run_command(command)
 
     async def disk(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.to_thread(work, *args, **kwargs)
+        try:
+            done = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
+        except RuntimeError:
+            # No thread can be started while the interpreter ends, and a session is closed just then.
+            return work(*args, **kwargs)
+        return await done
 
     def http(self) -> httpx.AsyncClient:
         if self._http is None:

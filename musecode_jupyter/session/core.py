@@ -493,12 +493,14 @@ class SessionCore:
                     agent=self._record(goal).agent,
                     cause=(goal,),
                 )
-        await self.gate.aclose()
-        await self._effects.disk(self.sandbox.close)
         try:
-            await self.log.append("session.closed", {"reason": reason})
+            await self.gate.aclose()
+            await self._effects.disk(self.sandbox.close)
         finally:
-            await self.log.close()
+            try:
+                await self.log.append("session.closed", {"reason": reason})
+            finally:
+                await self.log.close()
 
     async def clean_up(self) -> None:
         """Remove the worktrees of goals that were met just before a crash."""

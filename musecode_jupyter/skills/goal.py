@@ -313,7 +313,10 @@ class GoalRunner:
             }
             await self._agent_state("waiting", "for approval to land")
             offer = Rule(form="landing", text=record.branch)
-            answer = await self._t.approvals.ask("land", rule, shown, agent=record.agent, offer=offer)
+            try:
+                answer = await self._t.approvals.ask("land", rule, shown, agent=record.agent, offer=offer)
+            finally:
+                await self._agent_state("idle", "")
             granted, why = answer.granted, answer.why or "the user's answer"
         if not granted:
             await self._bounce(seq, f"Landing was denied: {why}.", branch)

@@ -323,7 +323,7 @@ class Demo:
     def _answered(self, action: dict[str, Any]) -> None:
         self.actions.append(action)
         state = "denied" if action["decision"] == "deny" else "granted"
-        scope = "session" if action["decision"] == "approve_session" else "once"
+        scope = action["decision"].partition("_")[2] or "once"
         for i, card in enumerate(self.cards):
             if card["approval"] == action["approval"]:
                 self.cards[i] = {**card, "state": state, "scope": scope, "by": "you", "why": action["why"]}

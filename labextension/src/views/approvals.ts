@@ -158,6 +158,7 @@ function render({ model: link, el }: RenderContext): () => void {
       { class: "muse-actions" },
       button("Approve once", "approve", true),
       button("Approve for session", "approve_session"),
+      button("Approve for workspace", "approve_workspace"),
       h("span", { class: "muse-deny" }, why, button("Deny", "deny")),
     );
   }
@@ -171,13 +172,15 @@ function render({ model: link, el }: RenderContext): () => void {
   };
 }
 
+const SCOPES: Readonly<Record<string, string>> = { session: " for this session", workspace: " for this workspace" };
+
 function stateText(approval: Approval): string {
   const by = approval.by ? ` by ${approval.by}` : "";
   switch (approval.state) {
     case "pending":
       return "waits";
     case "granted":
-      return `approved${approval.scope === "session" ? " for this session" : " once"}${by}`;
+      return `approved${SCOPES[approval.scope] ?? " once"}${by}`;
     case "denied":
       return `denied${by}${approval.why ? `: ${approval.why}` : ""}`;
     case "expired":

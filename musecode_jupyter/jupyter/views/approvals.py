@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from musecode_jupyter.jupyter.views.live import LiveView, Post
 from musecode_jupyter.jupyter.views.static_html import approvals_html, approvals_text
 
-DECISIONS = ("approve", "approve_session", "deny")
+DECISIONS = ("approve", "approve_session", "approve_workspace", "deny")
 State = Literal["pending", "granted", "denied", "expired"]
 
 # The view has places of their own for these; whatever else was shown goes to `more`.
@@ -104,8 +104,7 @@ class ApprovalsView(LiveView):
     ----------
     on_action
         Called on the runtime thread with `{"type": "answer", "approval": seq, "digest": as shown, "decision":
-        approve, approve_session or deny, "why": text}`. Compare the digest with that of the pending question
-        before acting.
+        one of DECISIONS, "why": text}`. Compare the digest with that of the pending question before acting.
     post
         The runtime loop's `call_soon_threadsafe`.
     pending
