@@ -278,6 +278,7 @@ class Host:
             # Not among what a notebook's outputs are compared by: it depends on the machine.
             print(session.core.sandbox.banner, file=sys.stderr)
         session.while_waiting = self._meanwhile
+        session.core.open_documents = self.notebook.open_documents
 
         def subscribe() -> None:
             for event in session.log.events():

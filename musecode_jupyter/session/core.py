@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -98,6 +98,8 @@ class SessionCore:
         env = child_environment(environ)
         self.rules = Rules(log, effects, env["PATH"])
         self.approvals = Approvals(log, self.rules)
+        self.open_documents: Callable[[], list[Path]] = list
+        """Asked before a landing for the notebooks that a front end has open; set by the host."""
         self.notices: list[str] = []
         """Lines that the user has not been told yet; whoever tells them takes them out."""
         log.on_durable(self._notice)
@@ -525,6 +527,7 @@ class SessionCore:
                 worktrees=worktrees_dir(self._home),
                 session=self.id,
                 rest=self._rest,
+                open_documents=lambda: self.open_documents(),
             ),
             goal,
         )

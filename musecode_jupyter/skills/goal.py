@@ -26,6 +26,7 @@ from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 from musecode_jupyter.skills.verify_command import cannot_run
 from musecode_jupyter.tools.executor import CallResult, Executor, FormedCall
+from musecode_jupyter.tools.notebook import is_document
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.landing import (
@@ -44,6 +45,7 @@ from musecode_jupyter.workspace.worktrees import (
     create_worktree,
     discard_detached,
     fast_forward,
+    list_worktrees,
     remove_branch,
     remove_worktree,
     some_names,
@@ -63,7 +65,10 @@ class PauseRequested(MuseError):
 
 @dataclass(frozen=True)
 class GoalTools:
-    """What the runner is handed. `rest` is asked between phases; it raises PauseRequested if a pause was asked for."""
+    """What the runner is handed. `rest` is asked between phases; it raises PauseRequested if a pause was asked for.
+
+    `open_documents` are the files of notebooks that a front end has open: those are never written behind its back.
+    """
 
     log: EventLog
     effects: Effects
@@ -74,6 +79,7 @@ class GoalTools:
     worktrees: Path
     session: str
     rest: Callable[[int], None]
+    open_documents: Callable[[], list[Path]]
 
 
 def land_rule(branch: str) -> str:
@@ -298,6 +304,16 @@ class GoalRunner:
                 f"{why} Nothing was touched; the work is on branch {branch}. Commit or stash, then resume.",
             )
             return False
+        open_now = await self._open_documents(merge)
+        if open_now:
+            why = f"Verified, but {some_names(open_now)}, which the work changes, is open in a notebook."
+            await self._bounce(seq, why, branch)
+            await self._stop(
+                "blocked",
+                f"{why} Its next save would undo the change. Nothing was touched; the work is on branch {branch}. "
+                "Save and close it, or merge the branch by hand, then resume.",
+            )
+            return False
         rule = land_rule(record.branch)
         verdict = self._t.executor.policy.landing(await self._t.approvals.rules.covers("landing", record.branch))
         granted, why = verdict.decision == "allow", verdict.rule
@@ -325,6 +341,18 @@ class GoalRunner:
                 f"Verified, but landing on {record.branch} was denied ({why}). The work is on branch {branch}.",
             )
         return granted
+
+    async def _open_documents(self, merge: MergeRecord) -> list[str]:
+        """The paths that the landing would change in a checkout in which a front end has them open."""
+        assert merge.target is not None
+        assert merge.merged_commit is not None
+        git = self._t.git
+        documents = self._t.open_documents()
+        if not documents:
+            return []
+        changed = await git.diff_paths(merge.target, merge.merged_commit)
+        holders = [tree.path for tree in await list_worktrees(git) if tree.ref == merge.ref and not tree.missing]
+        return await git.effects.disk(_same_files, changed, holders, documents)
 
     async def _move(self, record: GoalRecord, merge: MergeRecord, seq: int, branch: str) -> bool:
         git = self._t.git
@@ -513,3 +541,12 @@ def _shorten(text: str) -> str:
 def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("[exit")]
     return lines[-1] if lines else "it was not found"
+
+
+def _same_files(changed: list[str], roots: list[Path], documents: list[Path]) -> list[str]:
+    found = []
+    for path in changed:
+        places = {(root / path).resolve() for root in roots}
+        if any(is_document(document, places) for document in documents):
+            found.append(path)
+    return found

@@ -204,18 +204,19 @@ async def shown_code(arguments: CodeArguments) -> Mapping[str, Any]:
 
 
 def refused_document(notebook: Notebook, root: Path, checkout: Path | None, path: str) -> Path | None:
-    """The open notebook that `path` in the worktree `root`, or its counterpart in the user's checkout, is; or None.
+    """The open notebook that `path` in the worktree `root`, or its counterpart in the user's checkout, is; or None."""
+    here = {(top / path).resolve() for top in (root, checkout) if top is not None}
+    return next((document for document in notebook.open_documents() if is_document(document, here)), None)
+
+
+def is_document(document: Path, places: set[Path]) -> bool:
+    """Whether the open `document` is one of the files `places`, which are resolved.
 
     A page knows a notebook by its path below a folder that the kernel does not know: then the end of the path decides.
     """
-    here = {(top / path).resolve() for top in (root, checkout) if top is not None}
-    for document in notebook.open_documents():
-        if document.is_absolute():
-            if document.resolve() in here:
-                return document
-        elif any(place.parts[-len(document.parts) :] == document.parts for place in here):
-            return document
-    return None
+    if document.is_absolute():
+        return document.resolve() in places
+    return any(place.parts[-len(document.parts) :] == document.parts for place in places)
 
 
 def _refuse_open(notebook: Notebook, context: ToolContext, path: str) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -124,6 +125,7 @@ def start_lab(
             url = None
         if url is None:
             raise RuntimeError("JupyterLab did not start:\n" + "\n".join(lab.log[-40:]))
+        _wait_until_served(url, timeout, lab)
         lab.url = url
         yield lab
     finally:
@@ -134,6 +136,19 @@ def start_lab(
             os.killpg(server.pid, signal.SIGKILL)
             server.wait()
         reader.join(5)
+
+
+def _wait_until_served(url: str, timeout: float, lab: Lab) -> None:
+    """The server says its address before it listens there."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}api/status?token={TOKEN}", timeout=10):
+                return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise RuntimeError("JupyterLab does not answer:\n" + "\n".join(lab.log[-40:])) from None
+            time.sleep(0.05)
 
 
 def _read_log(server: subprocess.Popen[str], log: list[str], found: queue.Queue[str | None]) -> None:

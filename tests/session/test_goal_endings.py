@@ -194,6 +194,26 @@ class TestBlocked:
         assert repo.read("answer.txt") == "right\n"
         assert len(server.requests) == 2
 
+    @pytest.mark.parametrize("known_as", ["absolute", "as the page knows it"])
+    def test_a_notebook_that_is_open_is_not_written_by_a_landing(self, repo: Repo, known_as: str) -> None:
+        """The front end's next save would silently undo what was landed, or lose what the user typed."""
+        notebook = '{"cells": [], "wrong": 1}\n'
+        repo.commit({"open.ipynb": notebook})
+        edit = Answer("I correct it.", [Call("edit", {"path": "open.ipynb", "old": "wrong", "new": "right"})])
+        document = repo.root / "open.ipynb" if known_as == "absolute" else Path(repo.root.name, "open.ipynb")
+        documents = [document]
+        with ModelServer(Steps([edit, DONE])) as server, session_on(server.base_url, repo.root) as session:
+            session.core.open_documents = lambda: documents
+            handle = session.start_goal(GoalSpec("say right", ("grep -q right open.ipynb",)))
+            result = end(handle)
+            assert result.status == "blocked"
+            assert "open.ipynb, which the work changes, is open in a notebook" in result.why
+            assert repo.read("open.ipynb") == notebook
+            documents.clear()
+            handle.resume()
+            assert end(handle).met
+        assert "right" in repo.read("open.ipynb")
+
     def test_a_dirty_checkout_that_does_not_overlap_is_kept(self, repo: Repo) -> None:
         with ModelServer(Steps([EDIT, DONE])) as server, session_on(server.base_url, repo.root) as session:
             repo.write("other.txt", "the user's own\n")
