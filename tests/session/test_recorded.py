@@ -54,8 +54,10 @@ def rerun(tmp_path: Path, settings: Settings, events: list[Event]) -> list[Event
         folder = thread.call(run(), timeout=120)
     finally:
         thread.stop()
-    assert effects.remaining == 0
-    return list(EventLog.read(folder).events())
+    again_events = list(EventLog.read(folder).events())
+    # What went otherwise is at the end.
+    assert effects.remaining == 0, [(event.kind, dict(event.data)) for event in again_events[-4:]]
+    return again_events
 
 
 def commands(events: list[Event], agent: str) -> list[dict[str, Any]]:
