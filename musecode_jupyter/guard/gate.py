@@ -25,7 +25,6 @@ from musecode_jupyter.models.types import (
     Item,
     ModelClient,
     ModelRequest,
-    TextDelta,
     Usage,
 )
 from musecode_jupyter.runtime.effects import Effects
@@ -62,7 +61,6 @@ class _Call:
     turn: int
     usd: float
     tokens: int
-    on_text: Callable[[str], None] | None
     attempts: int = 0
     ttft: float | None = None
     owed: bool = False
@@ -145,7 +143,6 @@ class Gate:
         view: int | None,
         purpose: str = "",
         cause: tuple[int, ...] = (),
-        on_text: Callable[[str], None] | None = None,
     ) -> Completion:
         """Send `request` and wait for its end.
 
@@ -185,7 +182,7 @@ class Gate:
             turn=turn,
             cause=cause,
         )
-        return await self._settle(_Call(request, event.seq, agent, turn, usd, tokens, on_text), client)
+        return await self._settle(_Call(request, event.seq, agent, turn, usd, tokens), client)
 
     def _reserve(self, agent: str, usd: float, tokens: int) -> None:
         ledger = self._log.state("ledger")
@@ -207,7 +204,7 @@ class Gate:
             call.attempts += 1
             call.owed = True
             try:
-                final, call.ttft = await self._attempt(client, call.request, call.on_text)
+                final, call.ttft = await self._attempt(client, call.request)
                 return final
             except ModelError as error:
                 call.owed = error.may_cost
@@ -310,9 +307,7 @@ class Gate:
     def _post(self, call: _Call, kind: str, **data: object) -> Event:
         return self._log.post(kind, {"request": call.seq, **data}, agent=call.agent, turn=call.turn, cause=(call.seq,))
 
-    async def _attempt(
-        self, client: ModelClient, request: ModelRequest, on_text: Callable[[str], None] | None
-    ) -> tuple[Final, float | None]:
+    async def _attempt(self, client: ModelClient, request: ModelRequest) -> tuple[Final, float | None]:
         started = self._effects.monotonic()
         ttft: float | None = None
         async with aclosing(client.stream(request)) as stream:
@@ -321,8 +316,6 @@ class Gate:
                     ttft = self._effects.monotonic() - started
                 if isinstance(part, Final):
                     return part, ttft
-                if on_text is not None and isinstance(part, TextDelta):
-                    on_text(part.text)
         raise ModelError("The model's stream ended without an end.", kind="stream_cut", retryable=True, may_cost=True)
 
     async def _connect(self) -> ModelClient:
