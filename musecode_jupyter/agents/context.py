@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from musecode_jupyter.log.events import Event
-from musecode_jupyter.models.types import Item, Message, ModelRequest, ToolResult, ToolSpec
+from musecode_jupyter.models.types import Item, Message, ModelRequest, Picture, ToolResult, ToolSpec
 from musecode_jupyter.tools.fence import fenced
 
 REFUSALS = frozenset({"refusal", "content_filter"})
@@ -33,16 +34,18 @@ def goal_message(data: Mapping[str, Any]) -> str:
     )
 
 
-def items_of(event: Event, call_ids: Callable[[int], str | None]) -> tuple[Item, ...]:
+def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Callable[[str], bytes]) -> tuple[Item, ...]:
     """The items that `event` adds to its agent's conversation.
 
-    `call_ids` gives the model's own id of a tool call by the seq of its tool.requested event (None: the harness's).
+    `call_ids` gives the model's own id of a tool call by the seq of its tool.requested event (None: the harness's),
+    `blob` the bytes of a blob by its digest.
     """
     data = event.data
     if event.kind in {"user.message", "user.steer"}:
         return (Message(role="user", text=data["text"]),)
     if event.kind == "notebook.attached":
-        return (Message(role="user", text=f"A cell of the user's notebook:\n{fenced(data['text'])}"),)
+        text = f"A cell of the user's notebook:\n{fenced(data['text'])}"
+        return (Message(role="user", text=text), *_pictures(event, blob))
     if event.kind == "goal.set":
         return (Message(role="user", text=goal_message(data)),)
     if event.kind == "goal.edited" and data["text"] is not None:
@@ -56,8 +59,22 @@ def items_of(event: Event, call_ids: Callable[[int], str | None]) -> tuple[Item,
         call_id = call_ids(data["call"])
         if call_id is not None:
             output = fenced(data["output"]) if data.get("fenced") else data["output"]
-            return (ToolResult(call_id=call_id, output=output),)
+            return (ToolResult(call_id=call_id, output=output), *_pictures(event, blob))
     return ()
+
+
+def _pictures(event: Event, blob: Callable[[str], bytes]) -> tuple[Picture, ...]:
+    """The pictures of an event; one that was recorded before there were any has none."""
+    return tuple(
+        Picture(
+            caption=said["caption"],
+            mime=said["mime"],
+            width=said["width"],
+            height=said["height"],
+            data=b64encode(blob(event.blobs[said["blob"]].digest)).decode("ascii"),
+        )
+        for said in event.data.get("pictures", ())
+    )
 
 
 def build_request(
@@ -69,6 +86,8 @@ def build_request(
     json_schema: dict[str, Any] | None,
 ) -> ModelRequest:
     """The request that a model.requested event speaks of; the same function forms it live and in a replay."""
+    if not requested.get("pictures"):
+        items = tuple(item.in_words() if isinstance(item, Picture) else item for item in items)
     return ModelRequest(
         model=requested["model"],
         instructions=instructions,
@@ -80,4 +99,5 @@ def build_request(
         temperature=requested["temperature"],
         seed=requested["seed"],
         cache_key=requested["cache_key"],
+        pictures=requested.get("pictures", False),
     )

@@ -23,7 +23,7 @@ def conversation(
     items: list[Item] = []
     for seq in view:
         if seq not in cache:
-            cache[seq] = items_of(log.get(seq), state.call_ids.get)
+            cache[seq] = items_of(log.get(seq), state.call_ids.get, log.blob)
         items += cache[seq]
     return tuple(items)
 
@@ -52,7 +52,7 @@ class Driver:
         last = self.log.get(record.view[-1])
         if last.kind != "model.completed" or last.data["reason"] == "pause_turn" or record.unread:
             return None
-        items = items_of(last, lambda _: None)
+        items = items_of(last, lambda _: None, self.log.blob)
         text = "".join(item.text for item in items if item.type == "message")
         if not text or any(item.type == "tool_call" for item in items):
             return None
@@ -71,6 +71,7 @@ class Driver:
                 "temperature": None,
                 "seed": None,
                 "cache_key": f"{task.agent}-{record.seeded}",
+                "pictures": self.gate.info.pictures,
             },
             instructions=seeded["instructions"],
             items=items,

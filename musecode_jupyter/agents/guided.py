@@ -30,7 +30,7 @@ from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.guard.gate import Completion, Gate
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
-from musecode_jupyter.models.types import Message
+from musecode_jupyter.models.types import Message, Picture
 from musecode_jupyter.runtime.errors import ToolProblem
 from musecode_jupyter.tools.executor import FormedCall
 from musecode_jupyter.tools.files import read_bytes
@@ -213,8 +213,10 @@ class Guided:
         state = self.log.state("agents")
         assert isinstance(state, AgentsState)
         said = self.log.get(task.since)
-        parts = [item for seq in (*said.cause, said.seq) for item in items_of(self.log.get(seq), lambda _: None)]
-        message = "\n\n".join(item.text for item in parts if isinstance(item, Message))
+        seqs = (*said.cause, said.seq)
+        parts = [item for seq in seqs for item in items_of(self.log.get(seq), lambda _: None, self.log.blob)]
+        spoken = [item.in_words() if isinstance(item, Picture) else item for item in parts]
+        message = "\n\n".join(item.text for item in spoken if isinstance(item, Message))
         completion = await self._question(
             task,
             purpose="ask",

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.displaypub import DisplayPublisher
 
-from musecode_jupyter.jupyter.cells import Clip, bundle_text, clipped, plain
+from musecode_jupyter.jupyter.cells import clipped, plain
+from musecode_jupyter.jupyter.output import Output
 
 if TYPE_CHECKING:
     from musecode_jupyter.jupyter.user_code import CodeRequest
 
-HEAD, TAIL = 8_000, 24_000
 MOST_TRACEBACK = 8_000
 _FILE = "<musecode {}>"
 _sources: set[str] = set()
@@ -35,7 +35,7 @@ class Captured:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._others: set[int | None] = set()
-        self.text = Clip(HEAD, TAIL)
+        self.output = Output()
         self._cell: dict[str, Any] | None = None
         self._own: dict[str, Any] = {}
 
@@ -88,7 +88,7 @@ class _Fork(io.TextIOBase):
             return self._captured.write_for_others(self._original, text)
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        self._captured.text.add(text)
+        self._captured.output.add(text)
         return len(text)
 
     def flush(self) -> None:
@@ -109,7 +109,7 @@ class _ForkedPublisher(DisplayPublisher):  # type: ignore[misc]
 
     def publish(self, data: Any, metadata: Any = None, **keywords: Any) -> None:
         if self._captured.mine():
-            self._captured.text.add(bundle_text(data))
+            self._captured.output.add_display(data)
         else:
             self._original.publish(data, metadata, **keywords)
 
@@ -141,13 +141,13 @@ def execute(shell: Any, request: CodeRequest, captured: Captured, run: int) -> t
         if last is not None:
             value = eval(last, space)
             if value is not None:
-                captured.text.add(_shown(shell, value))
+                _show(shell, value, captured)
         _flush_figures()
     except CodeEnded as end:
-        captured.text.add(_ending(end.why, request))
+        captured.output.add(_ending(end.why, request))
         raise
     except BaseException as error:
-        captured.text.add(_traceback(error, name))
+        captured.output.add(_traceback(error, name))
         return (), True
     kept = []
     for wanted in request.keep:
@@ -155,7 +155,7 @@ def execute(shell: Any, request: CodeRequest, captured: Captured, run: int) -> t
             shell.user_ns[wanted] = space[wanted]
             kept.append(wanted)
         else:
-            captured.text.add(f"[{wanted} was not kept: the code did not define it]\n")
+            captured.output.add(f"[{wanted} was not kept: the code did not define it]\n")
     return tuple(kept), False
 
 
@@ -180,9 +180,10 @@ def _compiled(source: str, name: str) -> tuple[Any, Any]:
     return compile(first, name, "exec"), compile(ast.Expression(last.value), name, "eval")
 
 
-def _shown(shell: Any, value: Any) -> str:
+def _show(shell: Any, value: Any, captured: Captured) -> None:
     bundle, _ = shell.display_formatter.format(value)
-    return bundle_text(bundle) if bundle else ""
+    if bundle:
+        captured.output.add_display(bundle)
 
 
 def _flush_figures() -> None:

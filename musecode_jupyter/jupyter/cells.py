@@ -1,4 +1,4 @@
-"""Remembers the cells that ran in this kernel: sources, text outputs, errors; bounded, and in memory only.
+"""Remembers the cells that ran in this kernel: sources, outputs with pictures, errors; bounded, and in memory only.
 
 Sources and errors come from IPython's events, outputs from the hooks of ipykernel's streams and displays. A cell is
 named by the id that the front end sends with it (JupyterLab does), else by its number as `In[3]`.
@@ -17,40 +17,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from musecode_jupyter.jupyter.output import Output
+from musecode_jupyter.tools.pictures import PictureFile
+
 MOST_CELLS = 200
-HEAD, TAIL = 8_000, 24_000
 MOST_SOURCE = 16_000
 MOST_ERROR = 8_000
+MOST_PICTURE_BYTES = 64_000_000
 # Magics of ours: a question about "this" never means the cell in which it is asked.
 _OURS = re.compile(
     r"\s*(?:\w+\s*=\s*)?%{1,2}(?:muse|goal|plan|grill|approve|deny|(?:re)?load_ext\s+musecode_jupyter)\b"
 )
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-_]")
-
-
-class Clip:
-    """Text of any length in bounded memory: its beginning and its end."""
-
-    def __init__(self, head: int = HEAD, tail: int = TAIL) -> None:
-        self._limits = head, tail
-        self._head = ""
-        self._tail = ""
-        self._cut = 0
-
-    def add(self, text: str) -> None:
-        """Append."""
-        most, last = self._limits
-        if not self._tail and len(self._head) < most:
-            room = most - len(self._head)
-            self._head, text = self._head + text[:room], text[room:]
-        if text:
-            whole = self._tail + text
-            self._tail = whole[-last:]
-            self._cut += len(whole) - len(self._tail)
-
-    def __str__(self) -> str:
-        gap = f"\n[... {self._cut} characters left out ...]\n" if self._cut else ""
-        return f"{self._head}{gap}{self._tail}"
 
 
 @dataclass
@@ -64,7 +42,7 @@ class Cell:
     running: bool = True
     ename: str = ""
     error: str = ""
-    output: Clip = field(default_factory=Clip)
+    output: Output = field(default_factory=Output)
     clear: bool = False
 
     @property
@@ -87,6 +65,10 @@ class Cell:
         """Id, number and state in one line."""
         name = f"In[{self.number}]"
         return f"cell {self.id} {f'{name} ' if self.numbered and self.id != name else ''}{self.state()}"
+
+    def pictures(self) -> tuple[PictureFile, ...]:
+        """The newest pictures among its outputs."""
+        return self.output.pictures(f"cell {self.id}")
 
     def text(self) -> str:
         """Source, output and error in full, as far as they are kept."""
@@ -259,7 +241,7 @@ class CellBook:
         outputs = getattr(self._shell.history_manager, "outputs", {})
         for output in list(outputs.get(cell.number, ())):
             if getattr(output, "output_type", "") == "execute_result":
-                cell.output.add(bundle_text(output.bundle))
+                cell.output.add_display(output.bundle)
 
     def _hook(self, message: dict[str, Any]) -> dict[str, Any]:
         # Called for every message that a cell puts out: must neither fail nor change it.
@@ -276,8 +258,21 @@ class CellBook:
             cell.clear = True
             return
         if cell.clear:
-            cell.clear, cell.output = False, Clip()
-        cell.output.add(content["text"] if kind == "stream" else bundle_text(content["data"]))
+            cell.clear, cell.output = False, Output()
+        if kind == "stream":
+            cell.output.add(content["text"])
+        else:
+            cell.output.add_display(content["data"])
+            self._bound_pictures()
+
+    def _bound_pictures(self) -> None:
+        with self._lock:
+            newest_first = list(reversed(self._cells.values()))
+        room = MOST_PICTURE_BYTES
+        for cell in newest_first:
+            room -= cell.output.picture_bytes
+            if room < 0:
+                cell.output.drop_pictures()
 
 
 def parent_of(shell: Any) -> dict[str, Any]:
@@ -285,16 +280,6 @@ def parent_of(shell: Any) -> dict[str, Any]:
     get_parent = getattr(shell, "get_parent", None)
     parent = get_parent() if get_parent is not None else {}
     return parent if isinstance(parent, dict) else {}
-
-
-def bundle_text(bundle: Any) -> str:
-    """What a model that reads text gets of a display: its text, and the kind and size of its pictures."""
-    text = bundle.get("text/plain", "") if isinstance(bundle, dict) else ""
-    lines = [text if isinstance(text, str) else "".join(text)]
-    for mime, data in bundle.items():
-        if mime.startswith("image/"):
-            lines.append(f"[{mime}, {len(data):,} characters, not shown]")
-    return "\n".join(line for line in lines if line) + "\n"
 
 
 def shown_error(shell: Any, error: BaseException) -> str:

@@ -22,6 +22,7 @@ from musecode_jupyter.jupyter.user_code import CodeRequest, CodeResult, UserCode
 from musecode_jupyter.jupyter.variables import summarise_variables, variables_text
 from musecode_jupyter.runtime.errors import ToolProblem
 from musecode_jupyter.tools.notebook import Proposal
+from musecode_jupyter.tools.pictures import MOST_AT_ONCE, PictureFile
 from musecode_jupyter.tools.registry import Outcome
 
 if TYPE_CHECKING:
@@ -74,22 +75,25 @@ class NotebookAccess:
             return cell, f"With the question goes the cell that failed ({cell.ename}), and its traceback."
         return None, HOW_TO_ALLOW if self.allowed is None else ""
 
-    async def cells(self, cell: str | None) -> str:
+    async def cells(self, cell: str | None) -> Outcome:
         self._need_consent()
-        return self.cells_text(cell)
+        return self.seen(cell)
 
-    def cells_text(self, name: str | None) -> str:
+    def seen(self, name: str | None) -> Outcome:
         """What agents see of one cell, or of all; ToolProblem if there is no such cell."""
         if name:
-            return self._find(name).text()
+            one = self._find(name)
+            return Outcome(one.text(), pictures=one.pictures())
         cells = self.book.cells()
         full: list[str] = []
+        pictures: list[PictureFile] = []
         for cell in reversed([cell for cell in cells if not cell.ours]):
             text = cell.text()
             if sum(map(len, full)) + len(text) > IN_FULL:
                 break
             full.insert(0, text)
-        return "\n\n".join([overview(cells), *full])
+            pictures = [*cell.pictures(), *pictures][-MOST_AT_ONCE:]
+        return Outcome("\n\n".join([overview(cells), *full]), pictures=tuple(pictures))
 
     async def variables(self, names: str) -> str:
         self._need_consent()
@@ -166,4 +170,9 @@ def outcome_of(result: CodeResult) -> Outcome:
     """The result of code as the model sees it."""
     output = result.output if not result.output or result.output.endswith("\n") else f"{result.output}\n"
     kept = f"; kept: {', '.join(result.kept)}" if result.kept else ""
-    return Outcome(f"{output}[{result.ended}{kept}]", ok=result.ended == "finished", seconds=result.seconds)
+    return Outcome(
+        f"{output}[{result.ended}{kept}]",
+        ok=result.ended == "finished",
+        seconds=result.seconds,
+        pictures=result.pictures,
+    )

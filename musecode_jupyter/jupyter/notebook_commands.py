@@ -11,7 +11,7 @@ from musecode_jupyter.jupyter.notebook import outcome_of
 from musecode_jupyter.jupyter.user_code import CodeRequest, CodeResult
 from musecode_jupyter.runtime.errors import ToolProblem, UsageProblem
 from musecode_jupyter.session.core import SessionCore
-from musecode_jupyter.tools.notebook import DEFAULT_CODE_S, RUN_IN_KERNEL
+from musecode_jupyter.tools.notebook import DEFAULT_CODE_S, RUN_IN_KERNEL, AttachedCell
 
 USER = "user"
 RUN_USAGE = "%muse run [--own] [--keep NAME,NAME] [--timeout SECONDS] CODE, or the code in the cell below %%muse run"
@@ -25,7 +25,7 @@ def ask(host: Host, rest: str) -> None:
     cell, line = host.notebook.about(rest)
     if line:
         print(line)
-    attached = None if cell is None else (cell.id, cell.text())
+    attached = None if cell is None else AttachedCell(cell.id, cell.text(), cell.pictures())
     with host.questions_shown():
         answer = session.call(lambda core: core.ask(rest, attached))
     print(answer)
@@ -41,7 +41,7 @@ def cells(host: Host, rest: str) -> None:
         print("Agents may see cells and variables." if notebook.allowed else "Agents see nothing of the notebook.")
         return
     try:
-        text = notebook.cells_text(rest or None)
+        text = notebook.seen(rest or None).output
     except ToolProblem as problem:
         raise UsageProblem(str(problem).replace("`cells` lists", "`%muse cells` lists")) from None
     if not rest:

@@ -26,6 +26,7 @@ from types import FrameType
 from typing import Any, Literal
 
 from musecode_jupyter.jupyter.captured import Captured, execute, forget_sources
+from musecode_jupyter.tools.pictures import PictureFile
 
 Ending = Literal["finished", "failed", "timeout", "interrupted", "stopped"]
 # A time limit that code swallows is enforced again after so many seconds.
@@ -54,6 +55,7 @@ class CodeResult:
     output: str
     seconds: float
     kept: tuple[str, ...] = ()
+    pictures: tuple[PictureFile, ...] = ()
 
 
 @dataclass
@@ -239,7 +241,13 @@ class UserCode:
         job.over.set()
         if watch.ident is not None:
             watch.join()
-        return CodeResult(ended, str(captured.text), time.monotonic() - began, kept)
+        return CodeResult(
+            ended,
+            str(captured.output),
+            time.monotonic() - began,
+            kept,
+            captured.output.pictures("what the code showed"),
+        )
 
     def _interrupted(self, _signum: int, _frame: FrameType | None) -> None:
         if self._armed is not None:

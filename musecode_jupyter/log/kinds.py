@@ -106,12 +106,23 @@ class UserInterrupt(Payload):
     scope: str
 
 
+class PictureRef(Payload):
+    """A picture that goes with the text of the same event."""
+
+    blob: str = Field(description="name of the blob among those of the event")
+    caption: str
+    mime: str
+    width: int = Field(description="pixels")
+    height: int = Field(description="pixels")
+
+
 class NotebookAttached(Payload):
     """What of the user's notebook goes to an agent with the question that names this event as its cause."""
 
     to: str
     cell: str = Field(description="id of the cell")
     text: str
+    pictures: list[PictureRef] = Field(default_factory=list)
 
 
 class KernelWaiting(Payload):
@@ -170,6 +181,7 @@ class ModelRequested(Payload):
     temperature: float | None = None
     seed: int | None = None
     cache_key: str | None = None
+    pictures: bool = Field(default=False, description="whether pictures are sent as such, or in words")
     origin: str = Field(default="", description="digest of endpoint and key, decides which reasoning items are sent")
     digest: str = Field(description="BLAKE2b-128 of the request bytes")
     bytes: int
@@ -273,6 +285,7 @@ class ToolFinished(Payload):
     seconds: float = 0.0
     output_path: str | None = Field(default=None, description="file in the session folder with the whole output")
     fenced: bool = Field(default=False, description="whether a prompt shows the output between marks, as data")
+    pictures: list[PictureRef] = Field(default_factory=list)
 
 
 class ToolFailed(Payload):

@@ -48,6 +48,7 @@ class ModelInfo:
     parallel_calls: bool
     json_schema: bool
     reasoning_items: bool
+    pictures: bool
     efforts: tuple[str, ...]
 
 
@@ -64,6 +65,7 @@ def _spark(model: str, tier: Tier, efforts: tuple[str, ...] = _EFFORTS) -> Model
         parallel_calls=True,
         json_schema=True,
         reasoning_items=True,
+        pictures=True,
         efforts=efforts,
     )
 
@@ -87,6 +89,7 @@ CATALOGUE: Final[dict[str, ModelInfo]] = {
             parallel_calls=False,
             json_schema=True,
             reasoning_items=False,
+            pictures=False,
             efforts=(),
         ),
     )
@@ -100,8 +103,14 @@ def tier_of(model: str) -> Tier:
     return "local" if model == LOCAL_MODEL else "standard"
 
 
-def lookup(model: str, *, price_override: str | None = None, profile_override: str | None = None) -> ModelInfo:
-    """What is known of `model`, with the user's price and profile in place of ours where given.
+def lookup(
+    model: str,
+    *,
+    price_override: str | None = None,
+    profile_override: str | None = None,
+    pictures_override: str | None = None,
+) -> ModelInfo:
+    """What is known of `model`, with the user's price, profile and word on pictures in place of ours where given.
 
     Parameters
     ----------
@@ -109,6 +118,8 @@ def lookup(model: str, *, price_override: str | None = None, profile_override: s
         `"input/cached/output"` in US dollars per million tokens (the value of `MUSECODE_PRICE`).
     profile_override
         `"driver"` or `"guided"`.
+    pictures_override
+        `"yes"` or `"no"` (the value of `MUSECODE_PICTURES`): whether the model takes pictures.
 
     Raises
     ------
@@ -140,6 +151,7 @@ def lookup(model: str, *, price_override: str | None = None, profile_override: s
         parallel_calls=True,
         json_schema=True,
         reasoning_items=True,
+        pictures=False,
         efforts=(),
     )
     if price is not None:
@@ -148,6 +160,10 @@ def lookup(model: str, *, price_override: str | None = None, profile_override: s
         if profile_override not in ("driver", "guided"):
             raise ConfigurationError(f"unknown profile {profile_override!r}: use driver or guided")
         info = replace(info, profile=cast(Profile, profile_override))
+    if pictures_override:
+        if pictures_override not in ("yes", "no"):
+            raise ConfigurationError(f"MUSECODE_PICTURES={pictures_override!r} cannot be read: use yes or no")
+        info = replace(info, pictures=pictures_override == "yes")
     return info
 
 

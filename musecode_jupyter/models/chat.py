@@ -11,6 +11,7 @@ from musecode_jupyter.models.conversation import (
     Turn,
     arrange,
     check_request,
+    data_url,
     dump_json,
     sorted_tools,
     wire_arguments,
@@ -25,6 +26,7 @@ from musecode_jupyter.models.types import (
     Item,
     Message,
     ModelRequest,
+    Picture,
     ReasoningDelta,
     StreamPart,
     TextDelta,
@@ -97,6 +99,9 @@ def _messages(request: ModelRequest) -> list[dict[str, Any]]:
     for entry in arrange(request.items):
         if isinstance(entry, Turn):
             wire += _turn(entry)
+        elif isinstance(entry, Picture):
+            image = {"type": "image_url", "image_url": {"url": data_url(entry)}}
+            wire.append({"role": "user", "content": [{"type": "text", "text": entry.caption}, image]})
         else:
             # Few of these servers' templates know the developer role; all know system.
             wire.append({"role": "system" if entry.role == "developer" else "user", "content": entry.text})

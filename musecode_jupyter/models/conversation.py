@@ -14,6 +14,7 @@ from musecode_jupyter.models.types import (
     Item,
     Message,
     ModelRequest,
+    Picture,
     Reasoning,
     ToolCall,
     ToolResult,
@@ -69,18 +70,17 @@ def sorted_tools(request: ModelRequest) -> list[ToolSpec]:
     return sorted(request.tools, key=lambda tool: tool.name)
 
 
-def arrange(items: Iterable[Item]) -> list[Message | Turn]:
-    """Group items into turns and user or developer messages, each result right behind the turn that called.
+def arrange(items: Iterable[Item]) -> list[Message | Picture | Turn]:
+    """Group items into turns, pictures and user or developer messages, each result right behind the turn that called.
 
-    A message that arrived while tools ran stands after their results, as every API wants it. Empty assistant
-    messages vanish.
+    What arrived while tools ran stands after their results, as every API wants it. Empty assistant messages vanish.
 
     Raises
     ------
     ModelError
         Kind `invalid_request`, if a call has not exactly one result after it, or a result no call before it.
     """
-    arranged: list[Message | Turn] = []
+    arranged: list[Message | Picture | Turn] = []
     turn_of: dict[str, Turn] = {}
     answered: set[str] = set()
     open_turn: Turn | None = None
@@ -91,7 +91,7 @@ def arrange(items: Iterable[Item]) -> list[Message | Turn]:
             answered.add(item.call_id)
             turn_of[item.call_id].results.append(item)
             open_turn = None
-        elif isinstance(item, Message) and item.role != "assistant":
+        elif isinstance(item, Picture) or (isinstance(item, Message) and item.role != "assistant"):
             arranged.append(item)
             open_turn = None
         elif isinstance(item, Message) and not item.text:
@@ -112,6 +112,11 @@ def arrange(items: Iterable[Item]) -> list[Message | Turn]:
             order = {item.call_id: place for place, item in enumerate(entry.said) if isinstance(item, ToolCall)}
             entry.results.sort(key=lambda result: order[result.call_id])
     return arranged
+
+
+def data_url(picture: Picture) -> str:
+    """The picture as a `data:` URL (RFC 2397)."""
+    return f"data:{picture.mime};base64,{picture.data}"
 
 
 def wire_call_id(call_id: str) -> str:

@@ -29,6 +29,7 @@ from musecode_jupyter.models.types import (
     Item,
     Message,
     ModelRequest,
+    Picture,
     Reasoning,
     ReasoningDelta,
     StreamPart,
@@ -110,6 +111,9 @@ class MessagesClient(HttpClient):
             if isinstance(entry, Message):
                 # A text without anything to see is refused; a message always says something here.
                 _add(wire, "user", [{"type": "text", "text": entry.text if entry.text.strip() else "(empty)"}])
+            elif isinstance(entry, Picture):
+                source = {"type": "base64", "media_type": entry.mime, "data": entry.data}
+                _add(wire, "user", [{"type": "text", "text": entry.caption}, {"type": "image", "source": source}])
             elif blocks := self._said(entry):
                 _add(wire, "assistant", blocks)
                 results = [

@@ -11,6 +11,7 @@ from musecode_jupyter.models.conversation import (
     Turn,
     arrange,
     check_request,
+    data_url,
     dump_json,
     refuse,
     shallow,
@@ -27,6 +28,7 @@ from musecode_jupyter.models.types import (
     Item,
     Message,
     ModelRequest,
+    Picture,
     Reasoning,
     ReasoningDelta,
     StreamPart,
@@ -108,6 +110,11 @@ class ResponsesClient(HttpClient):
             if isinstance(entry, Message):
                 content = [{"type": "input_text", "text": entry.text}]
                 wire.append({"type": "message", "role": entry.role, "content": content})
+                continue
+            if isinstance(entry, Picture):
+                caption = {"type": "input_text", "text": entry.caption}
+                image = {"type": "input_image", "image_url": data_url(entry), "detail": "auto"}
+                wire.append({"type": "message", "role": "user", "content": [caption, image]})
                 continue
             keep_reasoning = self._may_replay_reasoning(entry)
             for item in entry.said:

@@ -47,7 +47,25 @@ class ToolResult(_Wire):
     output: str
 
 
-Item = Annotated[Message | Reasoning | ToolCall | ToolResult, Field(discriminator="type")]
+class Picture(_Wire):
+    """A picture shown to the model as the user's, with a line that says what it is.
+
+    `data` is base64, `width` and `height` are pixels.
+    """
+
+    type: Literal["picture"] = "picture"
+    caption: str
+    mime: str
+    width: int
+    height: int
+    data: str
+
+    def in_words(self) -> Message:
+        """What stands in its place for a model that takes no pictures."""
+        return Message(role="user", text=f"{self.caption} (not shown: this model takes no pictures)")
+
+
+Item = Annotated[Message | Reasoning | ToolCall | ToolResult | Picture, Field(discriminator="type")]
 
 
 class ToolSpec(_Wire):
@@ -62,6 +80,7 @@ class ModelRequest(_Wire):
     """All that determines the bytes of one request.
 
     `json_schema` asks for an answer constrained to that schema; `tools` and `json_schema` exclude each other.
+    `pictures` says that the model takes pictures; without it there are none among `items`.
     """
 
     model: str
@@ -74,6 +93,7 @@ class ModelRequest(_Wire):
     temperature: float | None = None
     seed: int | None = None
     cache_key: str | None = None
+    pictures: bool = False
 
 
 class Usage(_Wire):

@@ -49,6 +49,8 @@ from musecode_jupyter.skills.limits import Limits, check_limits, check_room, lim
 from musecode_jupyter.tools.builtin import BUILTIN
 from musecode_jupyter.tools.environment import child_environment
 from musecode_jupyter.tools.executor import Executor
+from musecode_jupyter.tools.notebook import AttachedCell
+from musecode_jupyter.tools.pictures import recorded
 from musecode_jupyter.tools.registry import Place, Registry, Tool
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.state import WorkspaceState
@@ -296,10 +298,10 @@ class SessionCore:
         """Wall-clock time in UTC."""
         return self._effects.now()
 
-    async def ask(self, text: str, cell: tuple[str, str] | None = None) -> str:
+    async def ask(self, text: str, cell: AttachedCell | None = None) -> str:
         """One turn with the lead, outside any goal: it may read the workspace, and change nothing in it.
 
-        `cell` is the id and the text of a cell of the notebook that goes with the question.
+        `cell` is a cell of the notebook that goes with the question.
         """
         if not text.strip():
             raise UsageProblem("What do you want to ask? Give the text: %muse ask TEXT.")
@@ -311,8 +313,9 @@ class SessionCore:
                 )
             cause: tuple[int, ...] = ()
             if cell is not None:
-                attached = {"to": LEAD_NAME, "cell": cell[0], "text": cell[1]}
-                cause = (self.log.post("notebook.attached", attached, agent="user").seq,)
+                pictures, blobs = recorded(cell.pictures)
+                attached = {"to": LEAD_NAME, "cell": cell.id, "text": cell.text, "pictures": pictures}
+                cause = (self.log.post("notebook.attached", attached, agent="user", blobs=blobs).seq,)
             said = {"text": text, "to": LEAD_NAME}
             event = await self.log.append("user.message", said, agent="user", cause=cause)
             await self.log.append("agent.state", {"state": "running", "why": "a question"}, agent=LEAD_NAME)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,26 +44,31 @@ def prove(folder: Path) -> Proof:
         )
         return Proof(report.events, report.digests, 0, text, problem.seq)
     prompts = 0
-    for seq, problem_text in check_prompts(EventLog.read(folder).events()):
+    log = EventLog.read(folder)
+    for seq, problem_text in check_prompts(log.events(), log.blob):
         if problem_text is not None:
             return Proof(report.events, report.digests, prompts, problem_text, seq)
         prompts += 1
     return Proof(report.events, report.digests, prompts, None)
 
 
-def check_prompts(events: Iterator[Event]) -> Iterator[tuple[int, str | None]]:
-    """For each prompt that was sent, in order: its seq, and None or how the rebuilt prompt differs from it."""
+def check_prompts(events: Iterator[Event], blob: Callable[[str], bytes]) -> Iterator[tuple[int, str | None]]:
+    """For each prompt that was sent, in order: its seq, and None or how the rebuilt prompt differs from it.
+
+    `blob` gives the bytes of a blob by its digest.
+    """
     fold = Fold(all_reducers())
     kept: dict[int, Event] = {}
     asked: dict[int, Event] = {}
     for event in events:
         if event.kind == "model.requested":
             asked[event.seq] = event
-            yield event.seq, _check_prompt(fold, kept, event)
+            yield event.seq, _check_prompt(fold, kept, event, blob)
         elif event.kind == "model.retried" and event.data.get("digest"):
             # The same request with other bytes: nothing joins a conversation while its request is open.
             request = asked[event.data["request"]]
-            yield event.seq, _check_prompt(fold, kept, replace(request, data={**request.data, **_sent(event.data)}))
+            sent = replace(request, data={**request.data, **_sent(event.data)})
+            yield event.seq, _check_prompt(fold, kept, sent, blob)
         elif event.kind in {"model.completed", "model.failed", "model.abandoned"}:
             asked.pop(event.data["request"], None)
         if event.kind in _CONTRIBUTING:
@@ -94,9 +99,9 @@ def _sent(data: Mapping[str, Any]) -> dict[str, Any]:
     return {name: data[name] for name in ("origin", "digest", "bytes")}
 
 
-def _check_prompt(fold: Fold, kept: dict[int, Event], event: Event) -> str | None:
+def _check_prompt(fold: Fold, kept: dict[int, Event], event: Event, blob: Callable[[str], bytes]) -> str | None:
     try:
-        request = _rebuild(fold, kept, event)
+        request = _rebuild(fold, kept, event, blob)
         body = request_bytes(event.data["api"], event.data["origin"], request)
     except (KeyError, MuseError, ValueError) as error:
         return f"event {event.seq}, field items: the prompt cannot be rebuilt ({type(error).__name__}: {error})"
@@ -107,7 +112,7 @@ def _check_prompt(fold: Fold, kept: dict[int, Event], event: Event) -> str | Non
     return None
 
 
-def _rebuild(fold: Fold, kept: dict[int, Event], event: Event) -> ModelRequest:
+def _rebuild(fold: Fold, kept: dict[int, Event], event: Event, blob: Callable[[str], bytes]) -> ModelRequest:
     data = event.data
     if data["view"] is not None:
         view = kept[data["view"]].data
@@ -125,7 +130,7 @@ def _rebuild(fold: Fold, kept: dict[int, Event], event: Event) -> ModelRequest:
     seeded = kept[record.seeded].data
     items: list[Item] = []
     for seq in record.view:
-        items += items_of(kept[seq], state.call_ids.get)
+        items += items_of(kept[seq], state.call_ids.get, blob)
     return build_request(
         data,
         instructions=seeded["instructions"],

@@ -26,6 +26,7 @@ class Settings:
     base_url: str | None = None
     price: str | None = None
     profile: str | None = None
+    pictures: str | None = None
     effort: str | None = None
     approvals: str | None = None
     ask_steps: str | None = None
@@ -50,6 +51,7 @@ class Settings:
                 ("base_url", "MUSECODE_BASE_URL"),
                 ("price", "MUSECODE_PRICE"),
                 ("profile", "MUSECODE_PROFILE"),
+                ("pictures", "MUSECODE_PICTURES"),
                 ("effort", "MUSECODE_EFFORT"),
                 ("approvals", "MUSECODE_APPROVALS"),
                 ("ask_steps", "MUSECODE_ASK_STEPS"),
@@ -90,7 +92,12 @@ class Settings:
 
     def info(self, endpoint: Endpoint) -> ModelInfo:
         """The catalogue's record of the pinned model; ConfigurationError if it cannot be used."""
-        return lookup(endpoint.model, price_override=self.price, profile_override=self.profile)
+        return lookup(
+            endpoint.model,
+            price_override=self.price,
+            profile_override=self.profile,
+            pictures_override=self.pictures,
+        )
 
 
 def parse_usd(text: str) -> float:

@@ -21,6 +21,7 @@ from musecode_jupyter.runtime.errors import LogError, MuseError, ToolProblem
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.tools.binding import bound, changed
 from musecode_jupyter.tools.files import write_atomic
+from musecode_jupyter.tools.pictures import recorded
 from musecode_jupyter.tools.registry import Outcome, Place, Registry, Tool, ToolContext, Write
 from musecode_jupyter.tools.state import OpenCall, ToolsState
 
@@ -407,6 +408,7 @@ class Executor:
 
     async def _finish(self, seq: int, agent: str, turn: int, outcome: Outcome) -> CallResult:
         call = self.state.open.get(seq)
+        pictures, blobs = recorded(outcome.pictures)
         event = await self._log.append(
             "tool.finished",
             {
@@ -418,10 +420,12 @@ class Executor:
                 "output_path": outcome.output_path,
                 # What a model asked for is shown to it as data; the harness reads its own results as they are.
                 "fenced": call is not None and call.origin == "model",
+                "pictures": pictures,
             },
             agent=agent,
             turn=turn,
             cause=(seq,),
+            blobs=blobs,
         )
         return CallResult(seq, "finished", event.data["output"], outcome.ok, outcome.exit, outcome.seconds)
 

@@ -14,6 +14,7 @@ from pydantic import AliasChoices, Field, field_validator
 
 from musecode_jupyter.runtime.errors import ToolProblem
 from musecode_jupyter.tools.builtin import EDIT
+from musecode_jupyter.tools.pictures import PictureFile
 from musecode_jupyter.tools.registry import Arguments, Outcome, Tool, ToolContext, Write
 
 DEFAULT_CODE_S = 60.0
@@ -31,11 +32,20 @@ class Proposal:
     diff: str
 
 
+@dataclass(frozen=True)
+class AttachedCell:
+    """A cell that goes with a question: its id, what agents see of it, its pictures."""
+
+    id: str
+    text: str
+    pictures: tuple[PictureFile, ...] = ()
+
+
 class Notebook(Protocol):
     """The user's notebook, asked on the runtime thread. What is not possible raises ToolProblem, which says why."""
 
-    async def cells(self, cell: str | None) -> str:
-        """One cell in full, or an overview of all with the newest in full."""
+    async def cells(self, cell: str | None) -> Outcome:
+        """One cell in full, or an overview of all with the newest in full; with their newest pictures."""
         ...
 
     async def variables(self, names: str) -> str:
@@ -115,7 +125,7 @@ def notebook_tools(notebook: Notebook) -> tuple[Tool, ...]:
     """The tools, and `edit` with a guard before open notebooks; they take the place of others of the same name."""
 
     async def cells(_context: ToolContext, arguments: CellsArguments) -> Outcome:
-        return Outcome(await notebook.cells(arguments.cell))
+        return await notebook.cells(arguments.cell)
 
     async def variables(_context: ToolContext, arguments: VariablesArguments) -> Outcome:
         return Outcome(await notebook.variables(arguments.names))
@@ -162,7 +172,7 @@ def notebook_tools(notebook: Notebook) -> tuple[Tool, ...]:
     return (
         Tool(
             name="cells",
-            description="Show the cells of the user's notebook: sources, outputs, errors with traceback.",
+            description="Show the cells of the user's notebook: sources, outputs with pictures, errors with traceback.",
             arguments=CellsArguments,
             effect="read",
             run=cells,

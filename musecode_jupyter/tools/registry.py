@@ -15,6 +15,7 @@ from musecode_jupyter.models.conversation import arguments_object
 from musecode_jupyter.models.types import ToolSpec
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import ToolProblem
+from musecode_jupyter.tools.pictures import PictureFile
 
 Effect = Literal["read", "write", "process"]
 
@@ -79,6 +80,7 @@ class Outcome:
     seconds: float = 0.0
     output_path: str | None = None
     observed: tuple[tuple[str, str, int], ...] = ()
+    pictures: tuple[PictureFile, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from fixtures.model_scripts import Answer, Call, Fault, ParsedRequest, Steps
 from fixtures.model_server import ModelServer
 
 from musecode_jupyter.agents.context import build_request
-from musecode_jupyter.guard.gate import Completion, Gate, digest_of
+from musecode_jupyter.guard.gate import Completion, Gate, digest_of, estimate_tokens
 from musecode_jupyter.guard.ledger import LedgerState
 from musecode_jupyter.guard.patience import BUSY, FAULTY, GARBLED, UNREACHABLE, Failures
 from musecode_jupyter.guard.patience import CUT as CUT_OFF
@@ -26,7 +26,7 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.redaction import Redactor
 from musecode_jupyter.models.catalogue import lookup
 from musecode_jupyter.models.endpoint import resolve_endpoint
-from musecode_jupyter.models.types import Message, ModelRequest, Reasoning
+from musecode_jupyter.models.types import Message, ModelRequest, Picture, Reasoning
 from musecode_jupyter.runtime.errors import BudgetExceeded, LogError, ModelError
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.replay import prove
@@ -511,3 +511,11 @@ def test_calls_need_a_log_that_can_be_written(tmp_path: Path) -> None:
     with ModelServer(Steps([Answer("", (Call("run", {}),))])) as server:
         asyncio.run(asyncio.wait_for(run(), 60))
         assert server.requests == []
+
+
+def test_the_reserve_of_a_picture_is_by_its_pixels_not_its_bytes() -> None:
+    """A photograph's base64 counted as text would be more than any context takes."""
+    photo = Picture(caption="A", mime="image/jpeg", width=1_400, height=1_400, data="A" * 2_000_000)
+    icon = Picture(caption="B", mime="image/png", width=16, height=16, data="A" * 400)
+    body = b"x" * (1_000 + 2_000_400)
+    assert estimate_tokens(body, [photo, icon]) == 400 + 10_000 + 1_200 + 16

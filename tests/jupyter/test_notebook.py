@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from fixtures.model_server import Answer, Call, ModelServer, ParsedRequest
+from fixtures.pictures import png
 from journal import Record, records, sessions, wait_for, wait_for_kind
 from kernel import Cell, Kernel, kernel_environment
 
@@ -165,7 +167,8 @@ def test_agents_see_cells_by_id_with_outputs_and_errors(shared: Kernel) -> None:
     text = shared.run('%muse ask call cells {"cell": "abc-1"}').stdout
     for part in ("cell abc-1 In[", "done", "    printed", "HTML object", "    42"):
         assert part in text
-    assert "[image/png, 8 characters, not shown]" in shared.run('%muse ask call cells {"cell": "abc-2"}').stdout
+    text = shared.run('%muse ask call cells {"cell": "abc-2"}').stdout
+    assert "[image/png, 8 characters, not shown: damaged]" in text
     failed = shared.run('%muse ask call cells {"cell": "abc-3"}').stdout
     assert "failed: KeyError" in failed
     assert "output:\n    progress 2\n" in failed
@@ -177,6 +180,50 @@ def test_agents_see_cells_by_id_with_outputs_and_errors(shared: Kernel) -> None:
     assert "KeyError" not in listed.split("cell abc-3")[1]
     gone = shared.run('%muse ask call cells {"cell": "abc-9"}').stdout
     assert "There is no cell 'abc-9' any more" in gone
+
+
+SHOW_PNG = (
+    "import base64\nfrom IPython.display import Image, display\n"
+    f"display(Image(base64.b64decode('{base64.b64encode(png(64, 48)).decode()}')))\n"
+)
+
+
+def pictures_in(server: ModelServer) -> list[bytes]:
+    sent = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", json.dumps(server.requests[-1].json))
+    return [base64.b64decode(each) for each in sent]
+
+
+def test_a_model_that_takes_pictures_is_shown_those_of_cells_and_of_its_code(start: Start, server: ModelServer) -> None:
+    kernel = start()
+    kernel.run("%load_ext musecode_jupyter")
+    kernel.run("%muse cells on")
+    kernel.run("%muse rules add session 'tool run_in_kernel'")
+    kernel.run(SHOW_PNG)
+    said = kernel.run('%muse ask call cells {"cell": "In[4]"}').stdout
+    assert "[picture 1: image/png, 64 x 48 pixels]" in said
+    assert pictures_in(server) == [png(64, 48)]
+    assert "Picture 1 of cell In[4]" in json.dumps(server.requests[-1].json)
+    # A cell that failed takes its pictures along.
+    kernel.execute(f"{SHOW_PNG}\n1 / 0")
+    kernel.run("%muse ask why is this wrong")
+    assert pictures_in(server) == [png(64, 48)] * 2
+    # What its own code shows.
+    kernel.run("1 + 1")
+    kernel.run(f"%muse ask {call_code(SHOW_PNG)}")
+    assert pictures_in(server) == [png(64, 48)] * 3
+    assert "Picture 1 of what the code showed" in json.dumps(server.requests[-1].json)
+    assert re.search(r"the chain is whole\.\n.*; 5 prompts rebuilt byte for byte", kernel.run("%muse verify").stdout)
+
+
+def test_a_model_that_takes_none_is_told_of_pictures_in_words(start: Start, server: ModelServer) -> None:
+    kernel = start(MUSECODE_PICTURES="no")
+    kernel.run("%load_ext musecode_jupyter")
+    kernel.run("%muse cells on")
+    kernel.run(SHOW_PNG)
+    kernel.run('%muse ask call cells {"cell": "In[3]"}')
+    assert pictures_in(server) == []
+    assert "Picture 1 of cell In[3] (not shown: this model takes no pictures)" in sent_texts(server)[-1]
+    assert "2 prompts rebuilt byte for byte" in kernel.run("%muse verify").stdout
 
 
 def test_output_that_comes_after_the_cell_is_still_its_own(shared: Kernel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from typing import Any
@@ -12,6 +13,7 @@ from fixtures.model_requests import encrypted_for, parse_chat, parse_messages, p
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from musecode_jupyter.agents.context import build_request
 from musecode_jupyter.models.chat import ChatClient
 from musecode_jupyter.models.client import HttpClient
 from musecode_jupyter.models.messages import MessagesClient
@@ -20,6 +22,7 @@ from musecode_jupyter.models.types import (
     Item,
     Message,
     ModelRequest,
+    Picture,
     Reasoning,
     ToolCall,
     ToolResult,
@@ -340,3 +343,62 @@ def test_items_of_a_request_are_a_byte_prefix_of_the_next(pieces: list[list[Item
             assert body == client.body(asked)
             assert body.startswith(previous)
             previous = body.removesuffix(b"]}")
+
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n and the rest").decode()
+SHOWN = Picture(caption="Picture 1 of cell a", mime="image/png", width=3, height=2, data=PNG)
+
+
+def test_a_picture_in_each_dialect() -> None:
+    responses = sent(RESPONSES, request(ASK, SHOWN, pictures=True))["input"][-1]
+    assert responses == {
+        "type": "message",
+        "role": "user",
+        "content": [
+            {"type": "input_text", "text": "Picture 1 of cell a"},
+            {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}", "detail": "auto"},
+        ],
+    }
+    chat = sent(CHAT, request(ASK, SHOWN, pictures=True))["messages"][-1]
+    assert chat == {
+        "role": "user",
+        "content": [
+            {"type": "text", "text": "Picture 1 of cell a"},
+            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
+        ],
+    }
+    messages = sent(MESSAGES, request(ASK, SHOWN, pictures=True))["messages"]
+    assert [block["type"] for block in messages[0]["content"]] == ["text", "text", "image"]
+    assert messages[0]["content"][-1]["source"] == {"type": "base64", "media_type": "image/png", "data": PNG}
+
+
+@ALL
+def test_pictures_of_two_parallel_results_stand_behind_both(client: HttpClient) -> None:
+    """No API takes anything between the results of one turn."""
+    first = (ASK, call("c1"), call("c2"), result("c1"), SHOWN, result("c2"), SHOWN)
+    whole = request(*first, Message(role="assistant", text="seen"), ASK, pictures=True)
+    sent(client, request(*first, pictures=True))
+    raw = sent(client, whole)
+    kinds = [item["type"] for item in PARSERS[client](raw, KEY if client is MESSAGES else f"Bearer {KEY}").items]
+    assert [kind for kind in kinds if kind in ("tool_result", "picture")] == ["tool_result"] * 2 + ["picture"] * 2
+
+
+@ALL
+def test_a_picture_is_told_of_in_words_where_the_model_takes_none(client: HttpClient) -> None:
+    asked = build_request(
+        {
+            "model": "muse-spark-1.3",
+            "max_output_tokens": 100,
+            "effort": None,
+            "temperature": None,
+            "seed": None,
+            "cache_key": None,
+        },
+        instructions="",
+        items=(ASK, SHOWN),
+        tools=(),
+        json_schema=None,
+    )
+    text = json.dumps(sent(client, asked))
+    assert PNG not in text
+    assert "Picture 1 of cell a (not shown: this model takes no pictures)" in text
