@@ -123,8 +123,7 @@ def _sandbox(settings: Settings) -> list[Finding]:
         return [Finding("sandbox", False, str(problem))]
     finally:
         thread.stop()
-    network = {"allow": "with network", "deny": "without network"}[sandbox.network]
-    text = f"commands run in {sandbox.name}, {network}" if not sandbox.banner else sandbox.banner
+    text = f"commands run in {sandbox.words}" if not sandbox.banner else sandbox.banner
     # Asked for by name it is what the user wants; else it is what is missing.
     return [Finding("sandbox", not sandbox.banner or settings.sandbox == "plain", text, needed=False)]
 

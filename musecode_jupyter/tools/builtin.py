@@ -199,7 +199,8 @@ EDIT = Tool(
 )
 RUN = Tool(
     name="run",
-    description="Run a shell command in the worktree and show the head and tail of its output.",
+    description="Run a shell command in the worktree and show the head and tail of its output. Git can be read, not "
+    "changed: what you edit is committed for you.",
     arguments=RunArguments,
     effect="process",
     run=_run,

@@ -325,7 +325,8 @@ class Executor:
             isolated = place.worktree is not None
             programs = (await self._approvals.rules.look(command, root=place.root, isolated=isolated)).programs
         files = await place.list_files()
-        return await self._effects.disk(bound, tool.name, arguments, place.root, self._child_env, files, programs)
+        facts = await self._effects.disk(bound, tool.name, arguments, place.root, self._child_env, files, programs)
+        return facts if tool.effect != "process" else {**facts, "sandbox": self._sandbox.words}
 
     async def _run(self, tool: Tool, parsed: Any, context: ToolContext, turn: int) -> Outcome:
         assert tool.run is not None

@@ -132,7 +132,9 @@ class TestBinding:
             "environment_values",
             "tree",
             "programs",
+            "sandbox",
         } <= (shown.keys())
+        assert shown["sandbox"] in ("bubblewrap, without network", "none: the command can do what you can")
         assert shown["programs"][1].startswith("/")
         assert shown["programs"][1].rpartition(" -> ")[2].endswith(("cat", "coreutils", "busybox"))
 

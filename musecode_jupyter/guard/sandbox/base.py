@@ -69,11 +69,15 @@ class Confined:
 
 
 class Sandbox(Protocol):
-    """Runs commands. Made by `choose`; whoever made it calls `close`."""
+    """Runs commands. Made by `choose`; whoever made it calls `close`.
+
+    `words` say what holds a command, for whoever is asked to approve one.
+    """
 
     name: Backend
     network: Network
     why: str
+    words: str
     promises: frozenset[Promise]
 
     @property

@@ -105,6 +105,7 @@ class Bubblewrap:
         environ: Mapping[str, str],
     ) -> None:
         self.network = network
+        self.words = f"bubblewrap, {'with' if network == 'allow' else 'without'} network"
         self.why = ""
         self._program = program
         self._hidden = hidden

@@ -18,6 +18,7 @@ class Plain:
 
     name: Backend = "plain"
     network: Network = "allow"
+    words = "none: the command can do what you can"
     promises = frozenset({Promise.FOUND, Promise.ENVIRONMENT})
 
     def __init__(self, why: str) -> None:
