@@ -141,7 +141,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return float(value)
     try:
         wait = parsedate_to_datetime(value) - parsedate_to_datetime(headers.get("date", ""))
-    except (TypeError, ValueError, IndexError):
+    except (TypeError, ValueError, IndexError, OverflowError):
         return None
     return max(0.0, wait.total_seconds())
 

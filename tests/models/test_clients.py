@@ -302,6 +302,8 @@ def test_statuses(
         ({"retry-after": "Wed, 21 Oct 2026 07:00:00 GMT", "date": "Wed, 21 Oct 2026 07:28:00 GMT"}, 0.0),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "-5"}, None),
+        ({"retry-after": "Wed, 21 Oct 99999999999999999999 07:28:00 GMT"}, None),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:00 -99999999999999999999"}, None),
     ],
 )
 @pytest.mark.parametrize("status", [429, 503])
