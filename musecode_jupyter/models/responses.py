@@ -218,7 +218,7 @@ class _Answer(Answer):
             if not isinstance(error, dict):
                 error = {"message": f"the response ended as {status or 'failed'}"}
             raise event_failure(self.caller, error)
-        output = [item for item in response.get("output") or () if isinstance(item, dict)]
+        output = _objects(response.get("output"))
         complete = kind == "response.completed" and status in ("", "completed")
         if not output:
             if complete and self._announced - self._done.keys():
@@ -253,9 +253,13 @@ class _Answer(Answer):
                 if shallow(raw, _MAX_DEPTH):
                     items.append(Reasoning(origin=self.origin, payload=raw))
             elif kind == "message":
-                parts = [part for part in raw.get("content") or () if isinstance(part, dict)]
+                content = raw.get("content")
+                parts = _objects(content)
                 refused = refused or any(part.get("type") == "refusal" for part in parts)
-                text = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
+                # Some servers send the text itself in the place of its parts.
+                text = text_of(content) or "".join(
+                    text_of(part.get("text")) or text_of(part.get("refusal")) for part in parts
+                )
                 if text:
                     items.append(Message(role="assistant", text=text, phase=_text_or_none(raw.get("phase"))))
             elif kind == "function_call":
@@ -277,6 +281,11 @@ def _reasoning(item: Reasoning) -> dict[str, Any]:
         "summary": summary if isinstance(summary, list) else [],
         "encrypted_content": item.payload["encrypted_content"],
     }
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    """The objects in a list; none if it is no list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _flat_error(event: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+import random
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -20,7 +21,7 @@ from musecode_jupyter.models.messages import MessagesClient
 from musecode_jupyter.models.responses import ResponsesClient
 from musecode_jupyter.models.sse import EventParser, ServerEvent
 from musecode_jupyter.models.transport import Deadlines
-from musecode_jupyter.models.types import Final, Message, ModelRequest, Reasoning, ToolCall, ToolSpec
+from musecode_jupyter.models.types import Final, Message, ModelRequest, Reasoning, ToolCall, ToolResult, ToolSpec
 from musecode_jupyter.runtime.errors import ModelError
 
 HTTP = httpx.AsyncClient(verify=False, trust_env=False)
@@ -268,6 +269,70 @@ def test_counts_that_are_none_leave_the_estimate(api: str, count: str) -> None:
     end = min(payload.index(b",", start), payload.index(b"}", start))
     final = read(api, parse(payload[:start] + count.encode() + payload[end:]))
     assert final.usage is None
+
+
+MISFITS: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    7,
+    10**30,
+    1.5,
+    "",
+    "x",
+    "\ud800",
+    [],
+    [1],
+    [None],
+    {},
+    {"a": 1},
+    [{"text": 5}],
+)
+
+
+def places_in(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The ways to everything in a JSON value."""
+    yield place
+    for key, child in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from places_in(child, (*place, key))
+
+
+def with_misfit(value: Any, place: tuple[Any, ...], misfit: Any) -> Any:
+    """A copy of `value` with something else at `place`."""
+    if not place:
+        return misfit
+    copy = value.copy()
+    copy[place[0]] = with_misfit(value[place[0]], place[1:], misfit)
+    return copy
+
+
+@APIS
+def test_a_value_of_another_type_anywhere_is_read_or_is_an_error_with_advice(api: str, rng: random.Random) -> None:
+    """A number in the place of the list of outputs once ended the goal as an unexpected TypeError."""
+    answer = Answer("hello", (CALL,), reasoning=True)
+    events = [ServerEvent(name, json.dumps(data)) for name, data in events_of(parsed(api), answer, (9, 4, 2), "")]
+    ways = [(at, place) for at, event in enumerate(events) for place in places_in(json.loads(event.data))]
+
+    async def all_of(cases: Iterable[tuple[int, tuple[Any, ...], Any]]) -> None:
+        for at, place, misfit in cases:
+            data = json.dumps(with_misfit(json.loads(events[at].data), place, misfit))
+            try:
+                final = await reading(api, [*events[:at], ServerEvent(events[at].event, data), *events[at + 1 :]])
+            except ModelError:
+                continue
+            results = [ToolResult(call_id=each.call_id, output="") for each in final.items if each.type == "tool_call"]
+            on = Message(role="user", text="go on")
+            client_of(api).body(REQUEST.model_copy(update={"items": (*REQUEST.items, *final.items, *results, on)}))
+
+    last = [(len(events) - 1, place, misfit) for at, place in ways if at == len(events) - 1 for misfit in MISFITS]
+    asyncio.run(all_of([*last, *((*rng.choice(ways), rng.choice(MISFITS)) for _ in range(500))]))
+
+
+def test_text_that_is_not_divided_into_parts_is_read() -> None:
+    events = events_of(parsed("responses"), Answer("hello"), (1, 0, 0), "")
+    events[-1][1]["response"]["output"][0]["content"] = "hello"
+    final = read("responses", parse(b"".join(frames_of("responses", events, None)[0])))
+    assert [item.text for item in final.items if isinstance(item, Message)] == ["hello"]
 
 
 def test_deep_reasoning_items_are_left_out() -> None:
