@@ -250,6 +250,19 @@ def test_only_a_known_finish_lets_calls_through(finish: str, ends: str) -> None:
 
 
 @APIS
+def test_an_answer_of_the_contributor_model_is_not_used(api: str) -> None:
+    """A gateway answered 19 of 19 calls with the contributor model though the standard one was pinned."""
+    payload = payload_of(api, Answer("x", (CALL,)))
+    with pytest.raises(ModelError, match=r"'muse-spark-1\.3-Contributor' although 'muse-spark-1\.3'") as caught:
+        read(api, parse(payload.replace(b'"muse-spark-1.3"', b'"muse-spark-1.3-Contributor"')))
+    assert (caught.value.kind, caught.value.retryable, caught.value.may_cost) == ("wrong_model", False, True)
+    # Names of versions, files and gateways differ from what is asked for, and are none of our business.
+    assert (
+        read(api, parse(payload.replace(b'"muse-spark-1.3"', b'"muse-spark-1.3-0612"'))).model == "muse-spark-1.3-0612"
+    )
+
+
+@APIS
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "NaN", "Infinity", "1" * 5000])
 def test_numbers_that_no_log_can_hold_spoil_the_answer_only(api: str, number: str) -> None:
     """An infinite number in a reasoning item could not be written to the log, which ended the session."""
