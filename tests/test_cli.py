@@ -294,6 +294,23 @@ class TestJson:
         assert [line.split()[1] for line in missing] == ["git:", "model:", "approvals:"]
         assert "MUSECODE_PRICE" in missing[1]
 
+    @pytest.mark.parametrize("place", ["file/home", "file"])
+    def test_doctor_finds_a_home_that_no_run_could_use(
+        self, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str
+    ) -> None:
+        """Root may write everywhere by the rights, and was told that all was well."""
+        (tmp_path / "file").write_text("no folder")
+        monkeypatch.setenv("MUSECODE_HOME", str(tmp_path / place))
+        done = command("doctor")
+        assert done.code == 1
+        (missing,) = [line for line in done.out.splitlines() if line.startswith("MISSING")]
+        assert "set MUSECODE_HOME" in missing
+
+    def test_doctor_leaves_nothing_behind(self, command: Command, home: Path) -> None:
+        home.mkdir()
+        assert command("doctor").code == 0
+        assert list(home.iterdir()) == []
+
 
 class TestBadRepository:
     def test_no_such_folder(self, command: Command, tmp_path: Path) -> None:

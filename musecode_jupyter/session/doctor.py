@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,9 +73,15 @@ def _git(_settings: Settings) -> list[Finding]:
 
 def _home(settings: Settings) -> list[Finding]:
     home = settings.home_or_default()
-    existing = next(folder for folder in (home, *home.parents) if folder.exists())
-    if not os.access(existing, os.W_OK):
-        return [Finding("sessions", False, f"{existing} cannot be written: set MUSECODE_HOME to a folder that can")]
+    existing = next(folder for folder in (home, *home.parents) if os.path.exists(folder))
+    try:
+        # The rights alone say nothing: root has them everywhere, and some file systems make no folders.
+        with tempfile.TemporaryDirectory(prefix=".musecode-", dir=existing):
+            pass
+    except OSError as problem:
+        reason = problem.strerror or type(problem).__name__
+        text = f"no folder can be made in {existing} ({reason}): set MUSECODE_HOME to a folder that can be written"
+        return [Finding("sessions", False, text)]
     free = shutil.disk_usage(existing).free / 1e9
     return [Finding("sessions", True, f"{home} ({free:.0f} GB free)")]
 
