@@ -175,17 +175,19 @@ class RuntimeThread:
         ending.add_done_callback(lambda _: self._loop.stop())
 
     async def _end(self, timeout: float) -> None:
-        give_up_at = time.monotonic() + timeout
-        # Cleanup may start more work, for instance the thread that ends a process group.
+        begun_at = time.monotonic()
+        give_up_at = begun_at + timeout
+        work = asyncio.all_tasks()
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in tasks:
-                if not task.cancelling():
+                # What appears later is cleanup, for instance the end of a process group: it has half the time.
+                if not task.cancelling() and (task in work or time.monotonic() - begun_at >= timeout / 2):
                     task.cancel()
             left = give_up_at - time.monotonic()
             if left <= 0:
                 _log.warning("%d tasks did not end in %.1f s", len(tasks), timeout)
                 return
-            await asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, timeout=min(left, timeout / 2), return_when=asyncio.FIRST_COMPLETED)
         await self._loop.shutdown_asyncgens()
 
 

@@ -168,6 +168,31 @@ def test_stop_cancels_and_waits_for_cleanup() -> None:
             use()
 
 
+def test_stop_lets_cleanup_run_that_is_a_task_of_its_own() -> None:
+    """A git that was stopped with the thread once went on: the task that was to end it was cancelled before it ran."""
+    runtime = RuntimeThread.start()
+    started = threading.Event()
+    order: list[str] = []
+
+    async def cleanup() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        order.append("cleaned up")
+
+    async def work() -> None:
+        waits = asyncio.ensure_future(asyncio.Event().wait())
+        started.set()
+        try:
+            await waits
+        finally:
+            await asyncio.shield(cleanup())
+
+    runtime.submit(work())
+    assert started.wait(20)
+    assert runtime.stop()
+    assert order == ["cleaned up"]
+
+
 def test_stop_is_bounded() -> None:
     runtime = RuntimeThread.start()
     started, release = threading.Event(), threading.Event()
