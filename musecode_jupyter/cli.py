@@ -35,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MuseError as problem:
         print(f"jupyter musecode: {problem}", file=sys.stderr)
         return ERROR
+    except KeyboardInterrupt:
+        print("jupyter musecode: interrupted. `jupyter musecode sessions` lists what can go on.", file=sys.stderr)
+        return SHORT
     except BrokenPipeError:
         # Whoever read our output is gone; nothing can be said any more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

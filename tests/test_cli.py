@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from fixtures.model_scripts import Answer, Fault, Steps
 from fixtures.model_server import ModelServer
-from fixtures.session_bench import CHECK, DEADLINE_S, DONE, EDIT, Held, Hurried, Repo, session_on
+from fixtures.session_bench import CHECK, DEADLINE_S, DONE, EDIT, Held, Hurried, Repo, Signal, runs, session_on
 
 from musecode_jupyter import cli
 from musecode_jupyter.runtime import effects
@@ -249,6 +249,24 @@ class TestExitCodes:
         assert err == f"Interrupted. `jupyter musecode resume {folder.name}` goes on.\n"
         assert command("resume", folder.name, "--json").code == 0
         assert repo.read("answer.txt") == "right\n"
+
+    def test_an_interrupt_before_the_session_is_open_is_3_and_one_line(
+        self, repo: Repo, home: Path, tmp_path: Path
+    ) -> None:
+        """Ctrl-C in the first second once ended in a traceback."""
+        signal_of_git = Signal(tmp_path / "git-runs")
+        slow = tmp_path / "slow"
+        slow.mkdir()
+        (slow / "git").write_text(f"#!/bin/sh\necho $$ > '{signal_of_git.path}'\nexec sleep {DEADLINE_S:g}\n")
+        (slow / "git").chmod(0o755)
+        running = process(*run(repo), env={**os.environ, "PATH": f"{slow}:{os.environ['PATH']}"})
+        (git,) = signal_of_git.read()
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=DEADLINE_S)
+        assert running.returncode == 3, err
+        assert err == "jupyter musecode: interrupted. `jupyter musecode sessions` lists what can go on.\n"
+        assert not runs(git)
+        assert not home.exists()
 
 
 class TestJson:
@@ -490,6 +508,19 @@ class TestBadLog:
         (row,) = json.loads(command("sessions", "--json").out)
         assert row["state"] == "damaged"
         command.refused(1, "000001.jsonl", "resume", row["id"], "--json")
+
+    @pytest.mark.parametrize("left", [b"", b'{"v":1,"seq":1,"ki'])
+    def test_a_session_that_was_killed_before_its_first_event(
+        self, command: Command, repo: Repo, server: ModelServer, home: Path, left: bytes
+    ) -> None:
+        """It once said that there is no event 1."""
+        command(*run(repo))
+        folder = session_of(home)
+        (journal,) = (folder / "journal").iterdir()
+        journal.write_bytes(left)
+        (listed,) = json.loads(command("sessions", "--json").out)
+        assert (listed["state"], listed["events"]) == ("damaged" if left else "empty", 0)
+        command.refused(2, "nothing to resume. Start anew", "resume", folder.name)
 
     def test_no_such_session(self, command: Command) -> None:
         command.refused(2, "`jupyter musecode sessions` lists them", "resume", "20260101")

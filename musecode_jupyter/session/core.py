@@ -189,7 +189,12 @@ class SessionCore:
         )
         try:
             last_seq = log.last_seq
-            opened = log.get(1)
+            opened = log.get(1) if last_seq else None
+            if opened is None or opened.kind != "session.opened":
+                raise UsageProblem(
+                    f"Session {folder.name} ended before its first event was on disk: there is nothing to resume. "
+                    "Start anew."
+                )
             workspace = Path(str(opened.data["workspace"]))
             if not workspace.is_dir():
                 raise UsageProblem(f"The workspace {workspace} of this session is not there any more.")

@@ -17,7 +17,11 @@ TAIL_BYTES = 65_536
 
 @dataclass(frozen=True)
 class SessionEntry:
-    """A session as listed. `state` is live (a process has it open), closed, or open (ended without closing)."""
+    """A session as listed.
+
+    `state` is live (a process has it open), closed, open (ended without closing), empty (ended before its first event)
+    or damaged.
+    """
 
     id: str
     folder: Path
@@ -61,6 +65,8 @@ def read_entry(folder: Path) -> SessionEntry | None:
     if not segments:
         return None
     first, last = _first(segments[0]), _last(segments)
+    if first is None and not any(segment.stat().st_size for segment in segments):
+        return SessionEntry(folder.name, folder, "", "", "live" if is_locked(folder) else "empty", 0)
     if first is None:
         return SessionEntry(folder.name, folder, "", "", "damaged", 0)
     state = "live" if is_locked(folder) else "closed" if last and _closed(segments) else "open"
