@@ -19,11 +19,16 @@ _NEVER = word_set(
     enable eval exec export fc fg function getopts hash help history jobs kill let local logout mapfile popd pushd read
     readarray readonly return select set shift shopt source suspend test time times trap type typeset ulimit umask
     unalias unset wait
-    at batch busybox chroot chrt crontab doas entr env expect fakeroot flock gdb ionice nice nohup nsenter parallel
-    pkexec proot rlwrap runuser script setpriv setsid ssh stdbuf strace su sudo systemd-run taskset timeout toybox
-    tsocks unbuffer unshare watch xargs
+    apptainer at batch busybox bwrap cgexec chpst choom chroot chrt compute-sanitizer crontab docker doas dtach
+    dumb-init eatmydata entr env expect fakeroot firejail flock gdb gdbserver gosu hyperfine i386 ionice ip kubectl
+    linux32 linux64 ltrace machinectl mpiexec mpirun ncu newgrp nice nohup nsenter nsys numactl parallel perf pkexec
+    podman prlimit prun proot proxychains proxychains4 rlwrap rr run-parts runuser salloc sbatch scp screen script
+    setarch setpriv setsid sftp sg singularity socat srun ssh start-stop-daemon stdbuf strace su su-exec sudo
+    systemd-run taskset timeout tini tmux torchrun torify toybox tsocks unbuffer unshare valgrind watch x86_64 xargs
+    xvfb-run
     """
 )
+_LOADER = re.compile(r"ld(?:-linux[\w-]*|-musl[\w-]*|64)?\.so[.\d]*")
 _SHELLS = word_set("ash bash csh dash fish ksh mksh pwsh rbash sh tcsh zsh")
 _INTERPRETER = re.compile(
     r"(?:python|pypy|ipython)[\d.]*[a-z]*|perl[\d.]*|ruby[\d.]*|node(?:js)?|php[\d.]*|lua(?:jit)?[\d.]*|tclsh[\d.]*|Rscript|R"
@@ -37,18 +42,31 @@ _RUNNERS = {
     **dict.fromkeys(("npx", "pnpx", "bunx", "uvx"), ()),
 }
 _PYTHON_FLAGS = re.compile(r"-[bBdEhIOPqsSuvVx]+|--version|--help|-[WX].+")
-# Options with which these run a command or replace a part of themselves.
+# Options with which these run a command or replace a part of themselves: short ones as they may be written, and
+# long ones, which may be written shorter or go on after these letters.
 _CARRIERS = {
-    "find": re.compile(r"-(?:exec|ok|fprint|fls|delete|files0-from).*"),
-    "fd": re.compile(r"-[xX].*|--exec.*"),
-    "git": re.compile(
-        r"-[cxO].*|--(?:exec|ext-diff|extcmd|output|upload-pack|receive-pack|open-files|config|template|textconv).*"
+    "find": (r"-(?:exec|ok|fprint|fls|delete|files0-from).*", ""),
+    "fd": (r"-[xX].*", "exec"),
+    "git": (
+        r"-c.*|-[A-Za-z]*[xO].*",
+        "exec ext-diff extcmd output upload-pack receive-pack open-files-in-pager config template textconv",
     ),
-    "tar": re.compile(r"-[^-]*[IF].*|--(?:to-command|checkpoint|use-compress|rsh|info-script|new-volume).*"),
-    "rsync": re.compile(r"-[^-]*e.*|--rsh.*"),
-    "sort": re.compile(r"--compress-program.*"),
-    "make": re.compile(r".*(?:=|--eval|-E|-f|-C|-I).*"),
-    "pip": re.compile(r"--(?:python|config-settings|global-option).*"),
+    "tar": (
+        r"-[^-]*[IF].*",
+        "to-command checkpoint-action use-compress-program rsh-command rmt-command info-script new-volume-script",
+    ),
+    "rsync": (r"-[^-]*e.*", "rsh rsync-path"),
+    "rg": (r"--(?:pre|hostname-bin)(?:=.*)?", ""),
+    "sort": (r"", "compress-program"),
+    "split": (r"", "filter"),
+    "make": (r".*=.*|-[^-]*[EfCI].*", "eval file makefile directory include-dir"),
+    "pip": (r"", "python config-settings global-option"),
+    "man": (r"-[^-]*[PH].*", "pager html"),
+    "zip": (r"-TT.*", "unzip-command"),
+    **dict.fromkeys(
+        ("gcc", "g++", "cc", "c++", "clang", "clang++", "nvcc"), (r"-(?:wrapper|B|specs|fplugin).*|@.*", "")
+    ),
+    "go": (r"--?(?:exec|toolexec|vettool)(?:=.*)?", ""),
 }
 _SED_LINES = re.compile(r"\d+(?:,(?:\d+|\$|\+\d+))?p")
 
@@ -63,7 +81,7 @@ def beyond_rules(words: Sequence[str]) -> str:
     """Why no rule reaches through a command of these words to what it really runs; empty if one may cover it."""
     name, *rest = words
     base = os.path.basename(name)
-    if base in _NEVER:
+    if base in _NEVER or _LOADER.fullmatch(base):
         return f"{base}, which runs or changes something else"
     if base in _RUNNERS and tuple(rest[: len(_RUNNERS[base])]) == _RUNNERS[base]:
         inner = rest[len(_RUNNERS[base]) :]
@@ -74,9 +92,8 @@ def beyond_rules(words: Sequence[str]) -> str:
         return "printf with an option"
     if base in _SHELLS:
         return "" if rest and not rest[0].startswith(("-", "+", "/dev/", "/proc/")) else f"{base} with inline code"
-    carrier = _CARRIERS.get(base)
     if (
-        (carrier is not None and any(carrier.fullmatch(word) for word in rest))
+        _carries(base, rest)
         or (base == "git" and rest[:1] and rest[0].startswith("-") and rest != ["--version"])
         or (base == "sed" and not _shows_lines(rest))
     ):
@@ -87,6 +104,20 @@ def beyond_rules(words: Sequence[str]) -> str:
         inline = not rest or rest[0].startswith(("-", "+", "/dev/", "/proc/")) or base.endswith("awk")
         return f"{base} with inline code" if inline else ""
     return ""
+
+
+def _carries(program: str, arguments: list[str]) -> bool:
+    """Whether an option of `program` runs a command or replaces a part of it."""
+    short, long = _CARRIERS.get(program, ("", ""))
+    if program == "tar" and arguments and arguments[0][0] != "-" and {"I", "F"} & set(arguments[0]):
+        return True  # its first word may be a bundle of options without a dash
+    for word in arguments:
+        if short and re.fullmatch(short, word):
+            return True
+        name = word[2:].partition("=")[0] if word.startswith("--") else ""
+        if name and any(option.startswith(name) or name.startswith(option) for option in long.split()):
+            return True
+    return False
 
 
 def _shows_lines(arguments: list[str]) -> bool:

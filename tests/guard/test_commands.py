@@ -158,12 +158,69 @@ def test_a_line_is_taken_apart_into_its_simple_commands(text: str, commands: lis
         ("sed 1e x", "option that runs"),
         ("tar --to-command=x -xf y", "option that runs"),
         ("sort --compress-program=x y", "option that runs"),
+        # Programs that read their options by getopt_long take any unique beginning of a long one.
+        ("sort --comp x y", "option that runs"),
+        ("tar xf y --to-c=x", "option that runs"),
+        ("tar cf y --use=x z", "option that runs"),
+        ("tar cf y --checkpoint=1 --checkpoint-a=exec=x z", "option that runs"),
+        ("tar cf y --rmt-command=x z", "option that runs"),
+        ("tar cIf x y z", "option that runs"),
+        ("git fetch --upload-p=x", "option that runs"),
+        ("git grep --open y", "option that runs"),
+        ("git rebase --exe x", "option that runs"),
+        ("git rebase -ix y", "option that runs"),
+        ("make --ev x", "option that runs"),
+        ("make --makefile x", "option that runs"),
+        ("make -kf x", "option that runs"),
+        ("pip install --pyt x", "option that runs"),
+        ("rg --pre x y", "option that runs"),
+        ("split --filter x y", "option that runs"),
+        ("zip a b -TT x", "option that runs"),
+        ("gcc -wrapper x y.c", "option that runs"),
+        ("go test -exec x ./...", "option that runs"),
+        *[
+            (f"{word} x y", re.escape(word))
+            for word in (
+                "bwrap",
+                "docker",
+                "mpirun",
+                "nsys",
+                "perf",
+                "prlimit",
+                "setarch",
+                "srun",
+                "torchrun",
+                "valgrind",
+            )
+        ],
+        ("/lib64/ld-linux-x86-64.so.2 /bin/rm x", "ld-linux"),
+        ("/lib/ld-musl-x86_64.so.1 /bin/rm x", "ld-musl"),
     ],
 )
 def test_what_no_rule_covers_is_named(text: str, says: str) -> None:
     never = read_line(text).never
     assert never
     assert re.search(says, never), never
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tar xf y.tar -C x",
+        "git log --oneline -3",
+        "git diff --stat",
+        "make -j4 check",
+        "make target-final",
+        "sort --check x",
+        "gcc -Wall -O2 x.c",
+        "pip install --constraint x y",
+        "split --lines 3 x",
+        "rg --pretty x",
+    ],
+)
+def test_options_that_run_nothing_are_covered(text: str) -> None:
+    line = read_line(text)
+    assert (line.never, line.exact_only) == ("", "")
 
 
 @pytest.mark.parametrize(
