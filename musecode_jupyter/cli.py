@@ -30,10 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status: int = arguments.run(arguments)
     except (UsageProblem, ConfigurationError, NoCheckout) as problem:
-        print(f"jupyter musecode: {problem}", file=sys.stderr)
+        _complain(str(problem))
         return USAGE
     except MuseError as problem:
-        print(f"jupyter musecode: {problem}", file=sys.stderr)
+        _complain(str(problem))
         return ERROR
     except KeyboardInterrupt:
         print("jupyter musecode: interrupted. `jupyter musecode sessions` lists what can go on.", file=sys.stderr)
@@ -129,7 +129,7 @@ def _open(
         for text in arguments.allow:
             session.allow(text, by="command line")
         for notice in filter(None, (session.core.sandbox.banner, *session.take_notices())):
-            print(f"jupyter musecode: {notice}", file=sys.stderr)
+            _complain(notice)
     except BaseException:
         session.close("a rule could not be put in force")
         raise
@@ -177,17 +177,19 @@ def _resume(arguments: argparse.Namespace) -> int:
 
 
 def _finish(handle: GoalHandle, session: Session, as_json: bool) -> int:
+    from musecode_jupyter.session.visible import visible_text
+
     try:
         result = handle.wait()
     except KeyboardInterrupt:
         print(f"Interrupted. `jupyter musecode resume {session.id}` goes on.", file=sys.stderr)
         return SHORT
     if not as_json:
-        print(_told(handle, result, session))
+        print(visible_text(_told(handle, result, session)))
     if not result.met:
         command = f"jupyter musecode resume {session.id}"
         go_on = f"`{command} {result.more}` gives it more and goes on." if result.more else f"`{command}` goes on."
-        print(f"jupyter musecode: goal not met ({result.status}): {result.why} {go_on}", file=sys.stderr)
+        _complain(f"goal not met ({result.status}): {result.why} {go_on}")
     return EXITS.get(result.status, SHORT)
 
 
@@ -308,6 +310,12 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _say(as_json: bool, text: str) -> None:
     if not as_json:
         print(text)
+
+
+def _complain(text: str) -> None:
+    from musecode_jupyter.session.visible import visible_text
+
+    print(f"jupyter musecode: {visible_text(text)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

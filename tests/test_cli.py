@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixtures.model_scripts import Answer, Fault, Steps
+from fixtures.model_scripts import Answer, Call, Fault, Steps
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import CHECK, DEADLINE_S, DONE, EDIT, Held, Hurried, Repo, Signal, runs, session_on
 
@@ -328,6 +328,27 @@ class TestJson:
         home.mkdir()
         assert command("doctor").code == 0
         assert list(home.iterdir()) == []
+
+    def test_what_a_model_writes_gives_the_terminal_no_orders(
+        self, command: Command, repo: Repo, server: ModelServer
+    ) -> None:
+        """Escape sequences in calls, file names and answers once reached the terminal as they were."""
+        orders = "\x1b]52;c;cm0=\x07\x1b[8m\u202e\x9b2J"
+        call = Call("read", {"path": f"no{orders}"})
+        edit = Call("edit", {"path": "answer.txt", "old": "wrong", "new": f"right{orders}"})
+        server.script = Steps([Answer(orders, [call]), Answer(orders, [edit]), Answer(f"Done{orders}")])
+        done = command(*run(repo, as_json=False))
+        assert done.code == 0
+        assert repo.read("answer.txt") == f"right{orders}\n"
+        server.script = Steps([Answer(fault=Fault("status", status=400, message=f"no{orders}"))])
+        failed = command(*run(repo, verify="grep -q other answer.txt", as_json=False))
+        assert failed.code == 1
+        spelt = "\\x1b]52;c;cm0=\\x07\\x1b[8m\\u202e\\x9b2J"
+        assert f"+right{spelt}" in done.out
+        assert f"read no{spelt}" in done.err
+        assert f"no{spelt}" in failed.err.splitlines()[-3]
+        for text in (done.out, done.err, failed.out, failed.err):
+            assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(text)
 
 
 class TestBadRepository:

@@ -18,6 +18,7 @@ from musecode_jupyter.log.events import canonical
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session import GoalHandle, GoalResult, Session
 from musecode_jupyter.session.summary import summarise
+from musecode_jupyter.session.visible import visible_text
 from musecode_jupyter.skills.goal import HARNESS
 from musecode_jupyter.skills.limits import duration
 
@@ -42,7 +43,7 @@ def goal_text(handle: GoalHandle) -> str:
         f"  {result.model_calls} model calls, {result.tool_calls} tool calls, {result.tokens} tokens, "
         f"{result.usd:.4f} USD, {duration(result.seconds)}"
     )
-    return "\n".join(lines)
+    return visible_text("\n".join(lines))
 
 
 def finished_goal_text(handle: GoalHandle) -> str:
@@ -50,7 +51,7 @@ def finished_goal_text(handle: GoalHandle) -> str:
     result = handle.result
     if not result.met:
         more = f" {_give_more(result)}" if result.more else ""
-        return f"Goal not met ({result.status}): {result.why}{more}"
+        return visible_text(f"Goal not met ({result.status}): {result.why}{more}")
     if ELSEWHERE.search(result.checkout):
         return f"Goal met: {handle.text}\n{result.checkout}"
     return f"Goal met: {handle.text}"
@@ -164,13 +165,13 @@ def _show(host: Host, rest: str) -> None:
         print("because of " + ", ".join(map(str, event.cause)))
     for name, value in record["data"].items():
         text = value if isinstance(value, str) else canonical(value)
-        print(f"{name}: {text}" if "\n" not in text else f"{name}:\n{text}")
+        print(visible_text(f"{name}: {text}" if "\n" not in text else f"{name}:\n{text}"))
     if event.kind == "file.changed":
-        print(session.read(lambda _core: change_diff(session, event)))
+        print(visible_text(session.read(lambda _core: change_diff(session, event))))
 
 
 def _diff(host: Host, _rest: str) -> None:
-    print(host.opened().newest_goal().diff() or "No changes.")
+    print(visible_text(host.opened().newest_goal().diff()) or "No changes.")
 
 
 def _cost(host: Host, _rest: str) -> None:

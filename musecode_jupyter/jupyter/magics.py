@@ -301,7 +301,9 @@ def _one_line_errors() -> Iterator[None]:
     try:
         yield
     except MuseError as problem:
-        raise UsageError(str(problem)) from None
+        from musecode_jupyter.session.visible import visible_text
+
+        raise UsageError(visible_text(str(problem))) from None
 
 
 def _can_ask(shell: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.session.visible import visible_text
 from musecode_jupyter.skills.limits import duration
 
 TEXT_LIMIT = 240
@@ -83,9 +84,9 @@ def summarise(event: Event) -> dict[str, Any]:
 
 
 def one_line(text: str, limit: int) -> str:
-    """White space folded; cut to `limit` characters with an ellipsis."""
+    """White space folded, hidden characters spelt out; cut to `limit` characters with an ellipsis."""
     # A text of megabytes is cut before it is split.
-    flat = " ".join(text[: 4 * limit].split())
+    flat = visible_text(" ".join(text[: 4 * limit].split()))
     if len(flat) > limit or len(text) > 4 * limit:
         return flat[: limit - 1].rstrip() + "…"
     return flat

@@ -8,36 +8,13 @@ from typing import Any, ClassVar, Literal
 
 from musecode_jupyter.jupyter.views.live import LiveView, Post
 from musecode_jupyter.jupyter.views.static_html import approvals_html, approvals_text
+from musecode_jupyter.session.visible import visible
 
 DECISIONS = ("approve", "approve_session", "approve_workspace", "deny")
 State = Literal["pending", "granted", "denied", "expired"]
 
 # The view has places of their own for these; whatever else was shown goes to `more`.
 _PLACED = ("cwd", "diff", "usd")
-
-
-# Control, zero-width and direction characters: with them a text can look like another one.
-_HIDDEN = (
-    *range(9),
-    *range(11, 32),
-    *range(127, 160),
-    *(0xAD, 0x61C, 0xFEFF),
-    *range(0x200B, 0x2010),
-    *range(0x2028, 0x202F),
-    *range(0x2060, 0x2070),
-)
-_SPELT = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in _HIDDEN}
-
-
-def visible(value: Any) -> Any:
-    """A JSON value with the characters that hide or reorder text spelt out; tab and newline stay."""
-    if isinstance(value, str):
-        return value.translate(_SPELT)
-    if isinstance(value, list | tuple):
-        return [visible(item) for item in value]
-    if isinstance(value, dict):
-        return {visible(name): visible(item) for name, item in value.items()}
-    return value
 
 
 def pending_card(
