@@ -93,13 +93,28 @@ def _pattern(name: str, hints: tuple[str, ...], regex: str, accept: Callable[[st
     return _Pattern(name, hints, re.compile(regex, re.ASCII), accept)
 
 
+# Ends of escapes: what stands behind one stands at the beginning of a word, although the escape ends in a letter.
+_ESCAPES = (
+    *(r"\\[abfnrtv0]", r"\\x[0-9A-Fa-f]{2}", r"\\u[0-9A-Fa-f]{4}", "%[0-9A-Fa-f]{2}"),
+    *(r"\x1b\[[mK]", r"\x1b\[[0-9]m", r"\x1b\[[0-9]{2}m", r"\x1b\[[0-9];[0-9]{2}m"),
+)
+
+
+def _start(first: str, word: str) -> str:
+    """Where a word begins with one of `first`: not behind a character of the class `word`, unless that ends an escape.
+
+    The look at the first character spares most places the others.
+    """
+    return f"(?=[{first}])(?:" + "|".join((f"(?<!{word})", *(f"(?<={escape})" for escape in _ESCAPES))) + ")"
+
+
 _NAME = (
     r"(?:(?i:(?:api[_-]?key|apikey|secret|secret[_-]?key|access[_-]?key|private[_-]?key|password|passwd"
     r"|access[_-]?token|auth[_-]?token|refresh[_-]?token|bearer[_-]?token|client[_-]?secret))"
-    r"|(?<![a-z])TOKEN|(?<![A-Za-z_])token)"
+    rf"|{_start('T', '[a-z]')}TOKEN|{_start('t', '[A-Za-z_]')}token)"
 )
 # A variable of an environment, as a shell, a .env file, a YAML file or the repr of a mapping writes it.
-_VARIABLE = r"(?<![\w$.%-])(?:[A-Z0-9]+_)*"
+_VARIABLE = _start("A-Z0-9", r"[\w$.%-]") + "(?:[A-Z0-9]+_)*"
 _SET = r"(?:=|(?:\\?[\"'])[ \t]*:[ \t]*(?=\\?[\"'])|:[ \t]+)"
 _OPEN_QUOTE = r"(?:\\?\"[^\"\n\\]{0,4096}|\\?'[^'\n\\]{0,4096})"
 _QUOTED = r"\\?\"[^\"\n\\]{1,4096}\\?\"|\\?'[^'\n\\]{1,4096}\\?'"
@@ -128,31 +143,32 @@ _PATTERNS = (
     _pattern(
         "jwt",
         ("eyj",),
-        r"(?<![\w-])(?P<secret>eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})",
+        _start("e", r"[\w-]") + r"(?P<secret>eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})",
     ),
     _pattern(
         "github-token",
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-        r"(?<![A-Za-z0-9])(?P<secret>gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,})",
+        _start("g", "[A-Za-z0-9]") + r"(?P<secret>gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,})",
     ),
-    _pattern("gitlab-token", ("glpat-",), r"(?<![\w-])(?P<secret>glpat-[A-Za-z0-9_-]{20,})"),
-    _pattern("slack-token", ("xox",), r"(?<![\w-])(?P<secret>xox[abeoprs]-[A-Za-z0-9-]{10,})", _mixed),
+    _pattern("gitlab-token", ("glpat-",), _start("g", r"[\w-]") + r"(?P<secret>glpat-[A-Za-z0-9_-]{20,})"),
+    _pattern("slack-token", ("xox",), _start("x", r"[\w-]") + r"(?P<secret>xox[abeoprs]-[A-Za-z0-9-]{10,})", _mixed),
     _pattern(
         "aws-key-id",
         ("akia", "asia"),
-        r"(?<![A-Za-z0-9])(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})(?![A-Za-z0-9])",
+        _start("A", "[A-Za-z0-9]") + r"(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})(?![A-Za-z0-9])",
     ),
-    _pattern("google-key", ("aiza",), r"(?<![\w-])(?P<secret>AIza[A-Za-z0-9_-]{35})(?![\w-])"),
-    _pattern("huggingface-token", ("hf_",), r"(?<![A-Za-z0-9_])(?P<secret>hf_[A-Za-z0-9]{30,})"),
-    _pattern("meta-key", ("llm|",), r"(?<![A-Za-z0-9])(?P<secret>LLM\|[0-9]{6,}\|[A-Za-z0-9_-]{16,})"),
-    _pattern("sk-key", ("sk-",), r"(?<![\w-])(?P<secret>sk-[A-Za-z0-9_-]{20,})", _key_like),
+    _pattern("google-key", ("aiza",), _start("A", r"[\w-]") + r"(?P<secret>AIza[A-Za-z0-9_-]{35})(?![\w-])"),
+    _pattern("huggingface-token", ("hf_",), _start("h", "[A-Za-z0-9_]") + r"(?P<secret>hf_[A-Za-z0-9]{30,})"),
+    _pattern("meta-key", ("llm|",), _start("L", "[A-Za-z0-9]") + r"(?P<secret>LLM\|[0-9]{6,}\|[A-Za-z0-9_-]{16,})"),
+    _pattern("sk-key", ("sk-",), _start("s", r"[\w-]") + r"(?P<secret>sk-[A-Za-z0-9_-]{20,})", _key_like),
     _pattern(
         "vendor-key",
         (
             *("_live_", "_test_", "npm_", "pypi-age", "sg.", "xapp-", "age-secret-key-", "dop_v1_", "dapi", "hvs."),
             *("gsk_", "xai-", "accountkey=", ":aa", "hooks.slack.com"),
         ),
-        r"(?<![A-Za-z0-9_-])(?P<secret>[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{36}|pypi-AgE[\w-]{16,}"
+        _start("A-Za-z0-9", "[A-Za-z0-9_-]")
+        + r"(?P<secret>[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{36}|pypi-AgE[\w-]{16,}"
         r"|SG\.[\w-]{20,24}\.[\w-]{40,46}|xapp-[0-9]-[A-Z0-9]{8,}-[0-9]{8,}-[a-f0-9]{32,}|AGE-SECRET-KEY-1[0-9A-Z]{58}"
         r"|dop_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}|hvs\.[\w-]{24,}|gsk_[A-Za-z0-9]{40,}|xai-[A-Za-z0-9]{40,}"
         r"|(?<=AccountKey=)[A-Za-z0-9+/]{60,}={0,2}|[0-9]{8,10}:AA[\w-]{33}"
@@ -162,13 +178,19 @@ _PATTERNS = (
     _pattern(
         "cookie",
         ("cookie",),
-        r"(?<![\w-])(?i:(?:set-)?cookie)(?:\\?[\"'])?:[ \t]*(?:\\?[\"'])?"
+        _start("sScC", r"[\w-]") + r"(?i:(?:set-)?cookie)(?:\\?[\"'])?:[ \t]*(?:\\?[\"'])?"
         r"(?P<secret>[\w.-]{1,128}=(?!\[redacted:)[^\s;\"'\\]{6,4096}"
         r"(?:;[ \t]*[\w.-]{1,128}(?:=[^\s;\"'\\]{0,512})?){0,24})",
         _mixed,
     ),
-    _pattern("bearer", ("bearer",), r"(?<!\w)(?i:bearer)[ \t]+(?P<secret>[A-Za-z0-9._~+/=-]{16,})", _mixed),
-    _pattern("basic-auth", ("basic",), r"(?<!\w)(?i:authorization:[ \t]*basic)[ \t]+(?P<secret>[A-Za-z0-9+/=]{8,})"),
+    _pattern(
+        "bearer", ("bearer",), _start("bB", r"\w") + r"(?i:bearer)[ \t]+(?P<secret>[A-Za-z0-9._~+/=-]{16,})", _mixed
+    ),
+    _pattern(
+        "basic-auth",
+        ("basic",),
+        _start("aA", r"\w") + r"(?i:authorization:[ \t]*basic)[ \t]+(?P<secret>[A-Za-z0-9+/=]{8,})",
+    ),
     _pattern(
         "authorization",
         ("authorization",),

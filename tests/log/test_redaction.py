@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,26 @@ def test_a_key_is_replaced_by_the_name_of_its_pattern(name: str, around: str) ->
     text, hits = Redactor().text(around.format(KEYS[name]))
     assert text == around.format(f"[redacted:{name}]")
     assert hits == [name]
+
+
+BEHIND_ESCAPES: dict[str, Callable[[str], str]] = {
+    "repr": lambda text: repr(f"x\n{text}\ty"),
+    "bytes": lambda text: repr(f"x\r\n{text}\r\n".encode()),
+    "json": lambda text: json.dumps({"source": ["x\t" + text, "\n" + text]}),
+    "json in json": lambda text: json.dumps(json.dumps(f"x\n{text}")),
+    "unicode": lambda text: f"x\\u003d{text}",
+    "url": lambda text: f"x%3D{text}%20y",
+    "colour": lambda text: f"\x1b[31m{text}\x1b[0m \x1b[01;31m\x1b[K{text}\x1b[m",
+}
+
+
+@pytest.mark.parametrize("escaped", BEHIND_ESCAPES)
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_behind_an_escape_is_seen(name: str, escaped: str) -> None:
+    """The `n` of a newline in a repr or in JSON was once taken for the beginning of the word."""
+    text, hits = Redactor().text(BEHIND_ESCAPES[escaped](KEYS[name]))
+    assert hits == [name]
+    assert KEYS[name] not in text
 
 
 @pytest.mark.parametrize("name", CONTEXT)
@@ -181,6 +202,15 @@ def test_variables_that_hold_secrets_are_redacted_however_they_are_dumped(name: 
     assert name in text
     assert hits
     assert Redactor().text(text) == (text, [])
+
+
+@pytest.mark.parametrize("escaped", ["repr", "bytes", "json", "json in json"])
+def test_variables_in_the_repr_of_a_whole_file_are_redacted(escaped: str) -> None:
+    lines = "\n".join(f"{name}={value}" for name, value in ENVIRONMENT.items() if " " not in value)
+    text, hits = Redactor().text(BEHIND_ESCAPES[escaped](lines))
+    assert hits
+    assert not [value for value in ENVIRONMENT.values() if value in text]
+    assert all(name in text for name, value in ENVIRONMENT.items() if " " not in value)
 
 
 def test_a_dumped_environment_and_an_env_file_show_names_only(tmp_path: Path) -> None:
