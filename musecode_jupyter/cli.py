@@ -139,8 +139,8 @@ def _open(
 def _run(arguments: argparse.Namespace) -> int:
     from musecode_jupyter.session import GoalSpec
 
-    repo = Path(arguments.repo).expanduser()
-    if not repo.is_dir():
+    repo = Path(os.path.expanduser(arguments.repo))
+    if not os.path.isdir(repo):
         raise UsageProblem(f"There is no folder {repo}: name the repository with --repo DIR.")
     spec = GoalSpec(arguments.goal, tuple(arguments.verify), **_limits(arguments).given)
     with _open(arguments, repo, goal=spec) as session:

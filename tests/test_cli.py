@@ -355,6 +355,15 @@ class TestBadRepository:
     def test_no_such_folder(self, command: Command, tmp_path: Path) -> None:
         command.refused(2, "name the repository with --repo", *run(tmp_path / "none"))
 
+    @pytest.mark.parametrize("name", ["~nobody-at-all/x", "x" * 5000, "\0"])
+    def test_a_name_that_no_folder_can_have(self, command: Command, name: str) -> None:
+        command.refused(2, "name the repository with --repo", *run(Path(name)))
+
+    def test_a_home_of_nobody(self, command: Command, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("MUSECODE_HOME", "~nobody-at-all/home")
+        command.refused(2, "set MUSECODE_HOME", *run(repo))
+        command.refused(2, "set MUSECODE_HOME", "sessions")
+
     def test_no_git_repository(self, command: Command, tmp_path: Path) -> None:
         (tmp_path / "plain").mkdir()
         command.refused(2, "git init", *run(tmp_path / "plain"))

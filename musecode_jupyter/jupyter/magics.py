@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -165,7 +166,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
             chosen = MuseCode(parent=self.shell)
             self._host = Host(
                 Settings(
-                    home=Path(chosen.home).expanduser() if chosen.home else None,
+                    home=Path(os.path.expanduser(chosen.home)) if chosen.home else None,
                     model=chosen.model or None,
                     api=chosen.api or None,
                     base_url=chosen.base_url or None,

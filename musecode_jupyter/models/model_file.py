@@ -109,7 +109,7 @@ class LocalModelFile:
         self._source = source
         self._folder = home / "models"
         override = (os.environ if environ is None else environ).get(OVERRIDE, "").strip()
-        self._override = Path(override).expanduser() if override else None
+        self._override = Path(os.path.expanduser(override)) if override else None
 
     @property
     def overridden(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -399,7 +400,7 @@ def open_session(
     """
     effects = effects or LiveEffects()
     chosen = (settings or Settings()).over(effects.environ())
-    folder = Path(workspace or Path.cwd()).expanduser().resolve()
+    folder = Path(os.path.expanduser(workspace or Path.cwd())).resolve()
     if not folder.is_dir():
         raise UsageProblem(f"There is no folder {folder}.")
     to_resume = None if resume is None else _folder_to_resume(chosen.home_or_default(), resume, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -61,7 +62,9 @@ class Settings:
             )
             if environ.get(name) and field not in self.options
         }
-        home = Path(environ["MUSECODE_HOME"]).expanduser() if environ.get("MUSECODE_HOME") else self.home
+        home = Path(os.path.expanduser(environ["MUSECODE_HOME"])) if environ.get("MUSECODE_HOME") else self.home
+        if home is not None and str(home).startswith("~"):
+            raise ConfigurationError(f"{home} names a user who is not there: set MUSECODE_HOME to another folder.")
         return replace(self, home=home, **found)
 
     def home_or_default(self) -> Path:

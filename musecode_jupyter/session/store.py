@@ -82,11 +82,12 @@ def read_entry(folder: Path) -> SessionEntry | None:
 
 def find_session(home: Path, name: str) -> Path:
     """The folder of the session called `name`: an id, a unique beginning of one, or a folder; else UsageProblem."""
-    direct = Path(name).expanduser()
-    if (direct / "journal").is_dir():
+    direct = Path(os.path.expanduser(name))
+    if os.path.isdir(direct / "journal"):
         return direct
     root = sessions_dir(home)
-    matches = sorted(root.glob(f"{name}*")) if root.is_dir() and os.sep not in name else []
+    # Not a glob: a name is no pattern.
+    matches = sorted(each for each in root.iterdir() if name and each.name.startswith(name)) if root.is_dir() else []
     if len(matches) == 1:
         return matches[0]
     if matches:

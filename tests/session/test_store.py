@@ -80,6 +80,16 @@ def test_a_session_is_found_by_a_unique_beginning_or_its_folder(tmp_path: Path) 
         find_session(tmp_path, "x")
 
 
+@pytest.mark.parametrize(
+    "name", ["", "*", "**", "2026*", "[2]", "?", "..", "/", "\0", "x" * 5000, "~nobody-at-all", "~"]
+)
+def test_a_name_is_no_pattern_and_no_name_is_an_unexpected_error(tmp_path: Path, name: str) -> None:
+    """`*` once found folders inside the sessions, and `**` ended in a ValueError."""
+    asyncio.run(write(tmp_path, "20260101-000000-aaaa", "/a", close=True))
+    with pytest.raises(UsageProblem, match="no session"):
+        find_session(tmp_path, name)
+
+
 def test_ids_sort_by_time() -> None:
     early = new_id(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "ffff")
     late = new_id(datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC), "0000")

@@ -40,7 +40,7 @@ def parse_network(text: str | None) -> Network:
 
 def parse_readable(text: str | None) -> tuple[Path, ...]:
     """Existing absolute places; ConfigurationError names one that is neither."""
-    places = tuple(Path(entry).expanduser() for entry in filter(None, (text or "").split(os.pathsep)))
+    places = tuple(Path(os.path.expanduser(entry)) for entry in filter(None, (text or "").split(os.pathsep)))
     for place in places:
         if not place.is_absolute() or not os.path.exists(place):
             raise ConfigurationError(f"MUSECODE_READABLE names {place}, which is no absolute path of something there.")
