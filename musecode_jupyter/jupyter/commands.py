@@ -10,6 +10,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
+from musecode_jupyter.agents.landing.tools import HARNESS
 from musecode_jupyter.jupyter.host import Host, change_diff, event_as_json
 from musecode_jupyter.jupyter.notebook_commands import ask, cells, run, variables
 from musecode_jupyter.jupyter.rule_words import rules
@@ -19,7 +20,6 @@ from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session import GoalHandle, GoalResult, Session
 from musecode_jupyter.session.summary import summarise
 from musecode_jupyter.session.visible import visible_text
-from musecode_jupyter.skills.goal import HARNESS
 from musecode_jupyter.skills.limits import duration
 
 Command = Callable[[Host, str], Any]

@@ -8,13 +8,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from musecode_jupyter.agents.landing.checks import as_checks, clean_place, place_of, run_commands, shorten
+from musecode_jupyter.agents.landing.move import move
+from musecode_jupyter.agents.landing.permission import Candidate, refusal
+from musecode_jupyter.agents.landing.tools import LandingTools
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Task
-from musecode_jupyter.guard.approvals import Approvals
-from musecode_jupyter.guard.rules import Rule
-from musecode_jupyter.log import EventLog
-from musecode_jupyter.log.kinds import Check
-from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import (
     BudgetExceeded,
     GitError,
@@ -25,27 +24,16 @@ from musecode_jupyter.runtime.errors import (
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 from musecode_jupyter.skills.verify_command import cannot_run
-from musecode_jupyter.tools.executor import CallResult, Executor, FormedCall
-from musecode_jupyter.tools.notebook import is_document
+from musecode_jupyter.tools.executor import CallResult
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
-from musecode_jupyter.workspace.landing import (
-    CheckoutBlocked,
-    RefMoved,
-    check_merge,
-    land,
-    overlap,
-    undo_land,
-    update_checkout,
-)
+from musecode_jupyter.workspace.landing import check_merge
 from musecode_jupyter.workspace.state import MergeRecord, WorkspaceState, WorktreeRecord
 from musecode_jupyter.workspace.worktrees import (
-    checkout_detached,
     commit_all,
     create_worktree,
     discard_detached,
     fast_forward,
-    list_worktrees,
     remove_branch,
     remove_worktree,
     some_names,
@@ -53,10 +41,8 @@ from musecode_jupyter.workspace.worktrees import (
 
 logger = logging.getLogger(__name__)
 
-HARNESS = "harness"
 MAX_SILENT_TURNS = 3
 MAX_MOVES = 3
-REPORT_CHARS = 6_000
 
 
 class PauseRequested(MuseError):
@@ -64,27 +50,11 @@ class PauseRequested(MuseError):
 
 
 @dataclass(frozen=True)
-class GoalTools:
-    """What the runner is handed. `rest` is asked between phases; it raises PauseRequested if a pause was asked for.
+class GoalTools(LandingTools):
+    """What the runner is handed. `rest` is asked between phases; it raises PauseRequested if a pause was asked for."""
 
-    `open_documents` are the files of notebooks that a front end has open: those are never written behind its back.
-    """
-
-    log: EventLog
-    effects: Effects
-    git: Git
-    executor: Executor
     loop: Loop
-    approvals: Approvals
-    worktrees: Path
-    session: str
     rest: Callable[[int], None]
-    open_documents: Callable[[], list[Path]]
-
-
-def land_rule(branch: str) -> str:
-    """Name of the session rule that lets work land on `branch` without a question."""
-    return f"land on {branch}"
 
 
 def branch_gone(record: GoalRecord) -> str:
@@ -292,89 +262,27 @@ class GoalRunner:
         await self.clean_up()
 
     async def _may_land(self, record: GoalRecord, merge: MergeRecord, seq: int, branch: str) -> bool:
-        assert record.branch is not None
         assert merge.target is not None
         assert merge.merged_commit is not None
-        in_the_way = await overlap(self._t.git, merge.target, merge.merged_commit)
-        if in_the_way:
-            why = f"Verified, but your checkout has changes of its own in {', '.join(in_the_way)}."
-            await self._bounce(seq, why, branch)
-            await self._stop(
-                "blocked",
-                f"{why} Nothing was touched; the work is on branch {branch}. Commit or stash, then resume.",
-            )
-            return False
-        open_now = await self._open_documents(merge)
-        if open_now:
-            why = f"Verified, but {some_names(open_now)}, which the work changes, is open in a notebook."
-            await self._bounce(seq, why, branch)
-            await self._stop(
-                "blocked",
-                f"{why} Its next save would undo the change. Nothing was touched; the work is on branch {branch}. "
-                "Save and close it, or merge the branch by hand, then resume.",
-            )
-            return False
-        rule = land_rule(record.branch)
-        verdict = self._t.executor.policy.landing(await self._t.approvals.rules.covers("landing", record.branch))
-        granted, why = verdict.decision == "allow", verdict.rule
-        if verdict.decision == "ask":
-            shown = {
-                "branch": record.branch,
-                "from": merge.target,
-                "to": merge.merged_commit,
-                "files": await self._t.git.diff_paths(merge.target, merge.merged_commit),
-                "diff": await self._t.git.diff_text(merge.target, merge.merged_commit),
-                "checks": [f"{check['command']}: passed" for check in self._last_checks()],
-                "usd": round(record.used_usd, 6),
-            }
-            await self._agent_state("waiting", "for approval to land")
-            offer = Rule(form="landing", text=record.branch)
-            try:
-                answer = await self._t.approvals.ask("land", rule, shown, agent=record.agent, offer=offer)
-            finally:
-                await self._agent_state("idle", "")
-            granted, why = answer.granted, answer.why or "the user's answer"
-        if not granted:
-            await self._bounce(seq, f"Landing was denied: {why}.", branch)
-            await self._stop(
-                "blocked",
-                f"Verified, but landing on {record.branch} was denied ({why}). The work is on branch {branch}.",
-            )
-        return granted
-
-    async def _open_documents(self, merge: MergeRecord) -> list[str]:
-        """The paths that the landing would change in a checkout in which a front end has them open."""
-        assert merge.target is not None
-        assert merge.merged_commit is not None
-        git = self._t.git
-        documents = self._t.open_documents()
-        if not documents:
-            return []
-        changed = await git.diff_paths(merge.target, merge.merged_commit)
-        holders = [tree.path for tree in await list_worktrees(git) if tree.ref == merge.ref and not tree.missing]
-        return await git.effects.disk(_same_files, changed, holders, documents)
+        card = {
+            "checks": [f"{check['command']}: passed" for check in self._last_checks()],
+            "usd": round(record.used_usd, 6),
+        }
+        asked = Candidate(merge.ref, merge.target, merge.merged_commit, record.agent, branch)
+        refused = await refusal(self._t, asked, card)
+        if refused is None:
+            return True
+        await self._bounce(seq, refused.why, branch)
+        await self._stop("blocked", refused.told)
+        return False
 
     async def _move(self, record: GoalRecord, merge: MergeRecord, seq: int, branch: str) -> bool:
-        git = self._t.git
         old, new = merge.target, merge.merged_commit
         assert old is not None
         assert new is not None
-        backup = f"refs/musecode/backup/{self._t.session}/{seq}"
-        if merge.state != "landing":
-            await self._emit_raw(
-                "merge.landing",
-                {
-                    "merge": seq,
-                    "ref": merge.ref,
-                    "old": old,
-                    "new": new,
-                    "backup": backup,
-                    "files": await git.diff_paths(old, new),
-                },
-            )
-        try:
-            await land(git, merge.ref, old, new, backup)
-        except RefMoved:
+        backup, announced = self._t.backup_ref(str(seq)), merge.state == "landing"
+        outcome = await move(self._t, seq, merge.ref, old, new, backup, announced=announced, cause=self.goal)
+        if outcome.kind == "moved":
             await self._bounce(seq, f"{record.branch} has moved meanwhile.", branch)
             moves = sum(
                 m.goal == self.goal and m.why.endswith("moved meanwhile.") for m in self._workspace.merges.values()
@@ -384,23 +292,10 @@ class GoalRunner:
                     "blocked",
                     f"{record.branch} moved {moves} times while landing. The work is on branch {branch}.",
                 )
-            return False
-        try:
-            checkout = await update_checkout(git, merge.ref, old, new)
-        except CheckoutBlocked as error:
-            # The user changed one of these files in the moment between the check and the move: take the move back.
-            if await undo_land(git, merge.ref, old, new):
-                await self._bounce(seq, f"Your checkout changed meanwhile: {error}", branch)
-                await self._stop("blocked", f"{error} Nothing was landed; the work is on branch {branch}.")
-                return False
-            checkout = f"your files were left as they are: {error}"
-        except GitError as error:
-            checkout = f"your files were left as they are: {error}"
-        await self._emit_raw(
-            "merge.landed",
-            {"merge": seq, "ref": merge.ref, "old": old, "new": new, "backup": backup, "checkout": checkout},
-        )
-        return True
+        elif outcome.kind == "blocked":
+            await self._bounce(seq, f"Your checkout changed meanwhile: {outcome.text}", branch)
+            await self._stop("blocked", f"{outcome.text} Nothing was landed; the work is on branch {branch}.")
+        return outcome.kind == "landed"
 
     async def clean_up(self) -> None:
         """Remove the worktrees of a goal that is met; what holds anything beyond what was landed is kept."""
@@ -438,42 +333,17 @@ class GoalRunner:
         return seq
 
     def _place(self, worktree: int) -> Place:
-        root = Path(self._workspace.worktrees[worktree].path)
-
-        async def list_files() -> list[str]:
-            return await (await Git.at_worktree(root, self._t.effects)).list_files()
-
-        return Place(root, worktree, list_files, self._t.git.root)
+        return place_of(self._t, Path(self._workspace.worktrees[worktree].path), worktree)
 
     async def _clean_place(self, commit: str) -> Place:
-        # What is judged holds nothing but the tree itself: no ignored or left-over file can make a check pass.
-        path = self._check_path
-        await checkout_detached(self._t.git, path, commit)
-
-        async def list_files() -> list[str]:
-            return await (await Git.at_worktree(path, self._t.effects)).list_files()
-
-        return Place(path, None, list_files, self._t.git.root)
+        return await clean_place(self._t, self._check_path, commit)
 
     async def _verify(self, place: Place, purpose: str) -> list[CallResult]:
-        record = self.record
-        results = []
-        for command in record.verify:
-            results.append(
-                await self._t.executor.run_one(
-                    FormedCall("run", {"command": command}, "harness", purpose=purpose),
-                    agent=HARNESS,
-                    turn=0,
-                    place=place,
-                    typed=frozenset(record.verify),
-                    cause=self.goal,
-                )
-            )
-        return results
+        return await run_commands(self._t, self.record.verify, place, purpose, self.goal)
 
     def _report(self, results: list[CallResult]) -> str:
         parts = [
-            f"`{command}` does not pass on a clean checkout of your work:\n{_shorten(result.output)}"
+            f"`{command}` does not pass on a clean checkout of your work:\n{shorten(result.output)}"
             for command, result in zip(self.record.verify, results, strict=True)
             if not result.ok
         ]
@@ -495,10 +365,7 @@ class GoalRunner:
     async def _judged(
         self, where: str, tree: str, commit: str, results: list[CallResult], passed: bool, report: str
     ) -> None:
-        checks = [
-            Check(command=command, call=r.call, passed=r.ok, exit=r.exit, seconds=r.seconds).model_dump()
-            for command, r in zip(self.record.verify, results, strict=True)
-        ]
+        checks = as_checks(self.record.verify, results)
         await self._emit(
             "goal.judged", tree=tree, commit=commit, where=where, passed=passed, checks=checks, report=report
         )
@@ -528,25 +395,9 @@ class GoalRunner:
         return event.seq
 
     async def _emit_raw(self, kind: str, data: dict[str, object]) -> int:
-        event = await self._t.log.append(kind, data, agent=HARNESS, cause=(self.goal,))
-        return event.seq
-
-
-def _shorten(text: str) -> str:
-    if len(text) <= REPORT_CHARS:
-        return text
-    return f"{text[: REPORT_CHARS // 3]}\n[...]\n{text[-2 * REPORT_CHARS // 3 :]}"
+        return await self._t.emit(kind, data, self.goal)
 
 
 def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("[exit")]
     return lines[-1] if lines else "it was not found"
-
-
-def _same_files(changed: list[str], roots: list[Path], documents: list[Path]) -> list[str]:
-    found = []
-    for path in changed:
-        places = {(root / path).resolve() for root in roots}
-        if any(is_document(document, places) for document in documents):
-            found.append(path)
-    return found

@@ -142,6 +142,21 @@ async def overlap(git_checkout: Git, old: str, new: str) -> list[str]:
     return sorted(found)
 
 
+async def overlaps(git: Git, ref: str, old: str, new: str) -> dict[Path, list[str]]:
+    """What `overlap` finds in each checkout that has the branch `ref`; those on another branch do not matter."""
+    found = {}
+    for tree in await holders(git, ref):
+        paths = await overlap(await Git.at_worktree(tree.path, git.effects), old, new)
+        if paths:
+            found[tree.path] = paths
+    return found
+
+
+async def holders(git: Git, ref: str) -> list[Worktree]:
+    """The checkouts that have the branch `ref` and whose folder is there."""
+    return [tree for tree in await list_worktrees(git) if tree.ref == ref and not tree.missing]
+
+
 async def land(git: Git, ref: str, old: str, new: str, backup_ref: str) -> bool:
     """Move the branch `ref` from `old` to `new` after keeping `old` at `backup_ref`; no checkout is touched.
 
@@ -207,10 +222,10 @@ async def update_checkout(git: Git, ref: str, old: str, new: str) -> str:
     await _require_branch(git, ref)
     old, new = await git.resolve(old), await git.resolve(new)
     async with repository_lock(git) as lock:
-        holders = [tree for tree in await list_worktrees(git) if tree.ref == ref and not tree.missing]
-        if not holders:
+        trees = await holders(git, ref)
+        if not trees:
             return f"{ref.removeprefix('refs/heads/')} is checked out nowhere, so no files needed an update."
-        return " ".join([await _bring_along(git, tree, old, new, lock) for tree in holders])
+        return " ".join([await _bring_along(git, tree, old, new, lock) for tree in trees])
 
 
 async def _bring_along(repository: Git, tree: Worktree, old: str, new: str, lock: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from fixtures.model_scripts import Answer, Call, Steps
@@ -65,6 +66,40 @@ class TestMovedBranch:
         assert repo.read("answer.txt") == "wrong\n"
         assert repo.git("show", "main:answer.txt") == "right"
         assert repo.git("status", "--porcelain") == ""
+
+    def test_changes_in_a_checkout_of_another_branch_are_not_in_the_way(self, repo: Repo) -> None:
+        """The same file, changed by the user on a branch that does not move, stopped the landing."""
+
+        def leave_and_change() -> None:
+            repo.git("checkout", "--quiet", "-b", "mine")
+            repo.write("answer.txt", "mine\n")
+
+        with (
+            ModelServer(Doing([EDIT, DONE], 1, leave_and_change)) as server,
+            session_on(server.base_url, repo.root) as session,
+        ):
+            result = end(start(session))
+        assert result.met, result.why
+        assert repo.git("show", "main:answer.txt") == "right"
+        assert repo.read("answer.txt") == "mine\n"
+
+    def test_changes_in_another_checkout_of_the_branch_are_in_the_way(self, repo: Repo, tmp_path: Path) -> None:
+        elsewhere = tmp_path / "elsewhere"
+
+        def leave_and_change() -> None:
+            repo.git("checkout", "--quiet", "-b", "mine")
+            repo.git("worktree", "add", "--quiet", str(elsewhere), "main")
+            (elsewhere / "answer.txt").write_text("mine\n")
+
+        with (
+            ModelServer(Doing([EDIT, DONE], 1, leave_and_change)) as server,
+            session_on(server.base_url, repo.root) as session,
+        ):
+            result = end(start(session))
+        assert result.status == "blocked"
+        assert f"the checkout {elsewhere} has changes of its own in answer.txt" in result.why
+        assert repo.git("show", "main:answer.txt") == "wrong"
+        assert (elsewhere / "answer.txt").read_text() == "mine\n"
 
     def test_a_merge_that_breaks_the_check_is_repaired_with_the_users_commits_in_hand(self, repo: Repo) -> None:
         """The agent was told of a failure in files that its worktree did not have, and could not repair it."""

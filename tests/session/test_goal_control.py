@@ -33,12 +33,12 @@ from fixtures.session_bench import (
     start,
 )
 
+from musecode_jupyter.agents.landing import move
 from musecode_jupyter.guard.policy import action_digest
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session import GoalHandle
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.replay import prove
-from musecode_jupyter.skills import goal
 from musecode_jupyter.tools import executor
 
 
@@ -98,14 +98,14 @@ class TestUserInControl:
     def test_landing_that_has_begun_is_brought_to_its_end(self, repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
         """A stop between the moving of the branch and of its checkout left a checkout that undid the work."""
         moved, go_on = threading.Event(), threading.Event()
-        really_update = goal.update_checkout
+        really_update = move.update_checkout
 
         async def slowly(*arguments: Any) -> str:
             moved.set()
             await asyncio.to_thread(go_on.wait, DEADLINE_S)
             return await really_update(*arguments)
 
-        monkeypatch.setattr(goal, "update_checkout", slowly)
+        monkeypatch.setattr(move, "update_checkout", slowly)
         with ModelServer(Steps([EDIT, DONE])) as server, session_on(server.base_url, repo.root) as session:
             handle = start(session)
             assert moved.wait(DEADLINE_S)

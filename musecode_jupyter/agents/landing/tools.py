@@ -1,0 +1,43 @@
+"""What landing is handed, and how it writes its events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from musecode_jupyter.guard.approvals import Approvals
+from musecode_jupyter.log import EventLog
+from musecode_jupyter.runtime.effects import Effects
+from musecode_jupyter.tools.executor import Executor
+from musecode_jupyter.workspace.git import Git
+
+HARNESS = "harness"
+"""The name under which this program itself acts."""
+
+
+@dataclass(frozen=True)
+class LandingTools:
+    """What landing works with.
+
+    `worktrees` is the folder for verification trees, `session` the id that names them and the backup refs.
+    `open_documents` are the files of notebooks that a front end has open: those are never written behind its back.
+    """
+
+    log: EventLog
+    effects: Effects
+    git: Git
+    executor: Executor
+    approvals: Approvals
+    worktrees: Path
+    session: str
+    open_documents: Callable[[], list[Path]]
+
+    async def emit(self, kind: str, data: Mapping[str, Any], *cause: int) -> int:
+        """Write an event of the harness; returns its seq once it is durable."""
+        return (await self.log.append(kind, data, agent=HARNESS, cause=cause)).seq
+
+    def backup_ref(self, name: str) -> str:
+        """The ref that keeps what a branch was at before it was moved for `name`."""
+        return f"refs/musecode/backup/{self.session}/{name}"
