@@ -540,12 +540,17 @@ class WorktreeRemoved(Payload):
 
 
 class MergeEnqueued(Payload):
-    """A commit of an agent waits to land on `ref`."""
+    """A commit of an agent waits to land on `ref`. One without a task is the whole of a goal with one worker."""
 
     goal: int
     commit: str
     tree: str
     ref: str
+    task: int | None = Field(default=None, description="seq of task.created")
+    agent: str = Field(default="", description="who did the work")
+    title: str = Field(default="", description="the work in a line")
+    base: str = Field(default="", description="the commit of the user's from which the work was made")
+    kept: str = Field(default="", description="the branch that keeps the work")
 
 
 class MergeChecked(Payload):
@@ -556,6 +561,31 @@ class MergeChecked(Payload):
     tree: str | None
     commit: str | None
     conflicts: list[str]
+    suspect: list[str] = Field(
+        default_factory=list, description="what the worker read and the target changed since the work's base"
+    )
+
+
+class MergeTested(Payload):
+    """Commands ran on a clean checkout of `tree`, the merge. One that failed runs again, and then once more."""
+
+    merge: int
+    tree: str
+    commit: str
+    purpose: Literal["acceptance", "affected"] = Field(description="of the task itself, or of tasks landed before it")
+    checks: list[Check] = Field(description="every run in order")
+    passed: bool
+    flaky: list[str] = Field(default_factory=list, description="commands that failed, and then passed twice")
+
+
+class MergeReviewed(Payload):
+    """A validator looked at the tested merge."""
+
+    merge: int
+    tree: str
+    validator: str
+    ok: bool
+    why: str
 
 
 class MergeLanding(Payload):
@@ -586,6 +616,44 @@ class MergeBounced(Payload):
     merge: int
     why: str
     kept: str
+
+
+class MergeMoved(Payload):
+    """The branch was at `found` and not at `expected` when the merge was to land: it starts over."""
+
+    merge: int
+    ref: str
+    expected: str
+    found: str | None
+
+
+class MergeUndoing(Payload):
+    """Intent to take a landing back, ahead of `update-ref`: `new` is `old` without what it brought."""
+
+    merge: int
+    ref: str
+    old: str
+    new: str
+    backup: str
+    files: list[str]
+
+
+class MergeUndone(Payload):
+    """The landing is taken back: the branch is at `new`. `checkout` says what was done with the user's files."""
+
+    merge: int
+    ref: str
+    old: str
+    new: str
+    backup: str
+    checkout: str
+
+
+class MergeStays(Payload):
+    """The landing was to be taken back and is not; nothing was touched."""
+
+    merge: int
+    why: str
 
 
 class BudgetSet(Payload):
@@ -665,9 +733,15 @@ KINDS: dict[str, type[Payload]] = {
     "worktree.removed": WorktreeRemoved,
     "merge.enqueued": MergeEnqueued,
     "merge.checked": MergeChecked,
+    "merge.tested": MergeTested,
+    "merge.reviewed": MergeReviewed,
     "merge.landing": MergeLanding,
     "merge.landed": MergeLanded,
     "merge.bounced": MergeBounced,
+    "merge.moved": MergeMoved,
+    "merge.undoing": MergeUndoing,
+    "merge.undone": MergeUndone,
+    "merge.stays": MergeStays,
     "budget.set": BudgetSet,
     "budget.exceeded": BudgetExceededEvent,
     "secret.redacted": SecretRedacted,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from musecode_jupyter.agents.landing.state import MergesReducer
 from musecode_jupyter.agents.state import AgentsReducer
 from musecode_jupyter.guard.approvals import ApprovalsReducer
 from musecode_jupyter.guard.ledger import LedgerReducer
@@ -23,5 +24,6 @@ def all_reducers() -> list[Reducer[Any]]:
         ToolsReducer(),
         WorkspaceReducer(),
         AgentsReducer(),
+        MergesReducer(),
         GoalsReducer(),
     ]

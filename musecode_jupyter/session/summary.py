@@ -29,6 +29,8 @@ _OUTCOME = {
     "goal.met": True,
     "merge.landed": True,
     "merge.bounced": False,
+    "merge.undone": True,
+    "merge.stays": False,
     "budget.exceeded": False,
     "repository.touched": False,
     "log.recovered": False,
@@ -53,6 +55,8 @@ _KEPT = {
     "goal.paused": ("why",),
     "goal.judged": ("passed", "where"),
     "goal.stopped": ("state", "why"),
+    "merge.tested": ("passed", "purpose"),
+    "merge.reviewed": ("validator",),
     "merge.landed": ("ref",),
     "merge.bounced": ("kept",),
 }
@@ -103,8 +107,10 @@ def _reference(data: Data) -> int | None:
 def _outcome(kind: str, data: Data) -> bool | None:
     if kind == "tool.finished":
         return bool(data["ok"])
-    if kind == "goal.judged":
+    if kind in {"goal.judged", "merge.tested"}:
         return bool(data["passed"])
+    if kind == "merge.reviewed":
+        return bool(data["ok"])
     if kind == "goal.stopped":
         return None if data["state"] == "stopped" else False
     if kind == "merge.checked":
@@ -312,7 +318,25 @@ def _goal_met(data: Data) -> str:
 def _merge_checked(data: Data) -> str:
     if data["conflicts"]:
         return f"conflicts in {_list(data['conflicts'])}"
-    return f"merges cleanly with {_commit(data['target'])}"
+    suspect = f"; {_list(data['suspect'])}, read for it, changed since" if data.get("suspect") else ""
+    return f"merges cleanly with {_commit(data['target'])}{suspect}"
+
+
+def _merge_tested(data: Data) -> str:
+    checks = data["checks"]
+    last = {check["command"]: check["passed"] for check in checks}
+    failed = [command for command, passed in last.items() if not passed]
+    flaky = f"; flaky: {_list(data['flaky'])}" if data["flaky"] else ""
+    said = f"failed: {_list(failed)}" if failed else f"all {len(last)} passed"
+    return f"{data['purpose']} on merged tree {_commit(data['tree'])}: {said}{flaky}"
+
+
+def _merge_undoing(data: Data) -> str:
+    files = data["files"]
+    return (
+        f"will take landing {data['merge']} back: {_branch(data['ref'])} to {_commit(data['new'])}; "
+        f"{len(files)} files: {_list(files)}"
+    )
 
 
 def _merge_landing(data: Data) -> str:
@@ -392,9 +416,15 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "worktree.removed": lambda d: f"worktree removed; all of it is in {_branch(d['contained_in'])}",
     "merge.enqueued": lambda d: f"{_commit(d['commit'])} waits to land on {_branch(d['ref'])}",
     "merge.checked": _merge_checked,
+    "merge.tested": _merge_tested,
+    "merge.reviewed": lambda d: f"{d['validator']} {'agrees' if d['ok'] else 'objects'}{_why(d)}",
     "merge.landing": _merge_landing,
     "merge.landed": _merge_landed,
     "merge.bounced": lambda d: f"not landed, kept on {_branch(d['kept'])}{_why(d)}",
+    "merge.moved": lambda d: f"{_branch(d['ref'])} is at {_commit(d['found'])} by now: the merge starts over",
+    "merge.undoing": _merge_undoing,
+    "merge.undone": lambda d: f"landing {d['merge']} is taken back: {_merge_landed(d)}",
+    "merge.stays": lambda d: f"landing {d['merge']} stays{_why(d)}",
     "budget.set": _budget_set,
     "budget.exceeded": lambda d: f"{d['scope']} limit{_why(d)}",
     "secret.redacted": lambda d: f"cut from {d['where']}: {_list(d['patterns'])}",

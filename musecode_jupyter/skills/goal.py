@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from musecode_jupyter.agents.landing import permission
 from musecode_jupyter.agents.landing.checks import as_checks, clean_place, place_of, run_commands, shorten
 from musecode_jupyter.agents.landing.move import move
 from musecode_jupyter.agents.landing.permission import Candidate, refusal
@@ -59,10 +60,7 @@ class GoalTools(LandingTools):
 
 def branch_gone(record: GoalRecord) -> str:
     """What is said where the branch to land on is not there any more."""
-    return (
-        f"The branch {record.branch}, on which the work is to land, is gone: bring it back, for example with "
-        f"`git branch {record.branch} {record.base[:10]}`, then resume."
-    )
+    return permission.branch_gone(record.branch or "", record.base)
 
 
 class GoalRunner:

@@ -94,3 +94,5 @@ class WorkspaceReducer:
             merge.old, merge.new, merge.checkout = data["old"], data["new"], data["checkout"]
         elif event.kind == "merge.bounced":
             merge.why = data["why"]
+        elif event.kind == "merge.stays":
+            merge.state = "landed"

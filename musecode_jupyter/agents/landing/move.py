@@ -14,11 +14,12 @@ from musecode_jupyter.workspace.landing import CheckoutBlocked, RefMoved, land, 
 class Outcome:
     """How a move ended: landed; moved (the branch was elsewhere by then) or blocked (the checkout was): no trace.
 
-    `text` says what was done with the checkout, or why nothing was.
+    `text` says what was done with the checkout, or why nothing was; `found` is where the branch is if it `moved`.
     """
 
     kind: Literal["landed", "moved", "blocked"]
     text: str
+    found: str | None = None
 
 
 async def move(
@@ -41,7 +42,7 @@ async def move(
     try:
         await land(git, ref, old, new, backup)
     except RefMoved as error:
-        return Outcome("moved", str(error))
+        return Outcome("moved", str(error), error.found)
     try:
         checkout = await update_checkout(git, ref, old, new)
     except CheckoutBlocked as error:

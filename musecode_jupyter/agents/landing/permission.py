@@ -51,6 +51,14 @@ def land_rule(branch: str) -> str:
     return f"{LANDING}{branch}"
 
 
+def branch_gone(branch: str, base: str) -> str:
+    """What is said where the branch to land on is not there any more; the work began at `base`."""
+    return (
+        f"The branch {branch}, on which the work is to land, is gone: bring it back, for example with "
+        f"`git branch {branch} {base[:10]}`, then resume."
+    )
+
+
 async def obstacle(tools: LandingTools, ref: str, old: str, new: str) -> Obstacle | None:
     """What is in the way of moving `ref` from `old` to `new` in the checkouts that have it, and in open notebooks.
 
