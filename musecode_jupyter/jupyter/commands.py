@@ -174,6 +174,16 @@ def _diff(host: Host, _rest: str) -> None:
     print(visible_text(host.opened().newest_goal().diff()) or "No changes.")
 
 
+def _merges(host: Host, _rest: str) -> None:
+    print(host.opened().merges())
+
+
+def _undo(host: Host, rest: str) -> None:
+    if not rest.isdecimal():
+        raise UsageProblem("%muse undo takes the number of a landing, which `%muse merges` shows: %muse undo 12.")
+    print(host.opened().undo(int(rest)))
+
+
 def _cost(host: Host, _rest: str) -> None:
     ledger = host.opened().ledger
     for name, spent in [*ledger.by_agent.items(), ("total", ledger.total)]:
@@ -253,6 +263,8 @@ COMMANDS: dict[str, Command] = {
     "vars": variables,
     "run": run,
     "diff": _diff,
+    "merges": _merges,
+    "undo": _undo,
     "cost": _cost,
     "rules": rules,
     "resume": _resume,
@@ -264,6 +276,6 @@ COMMANDS: dict[str, Command] = {
 # These neither open a session nor offer a resume.
 QUIET = frozenset({"cells", "vars", "resume", "sessions", "doctor", "close"})
 # These only show: where no session is open they say so, and it is no error.
-SHOWING = frozenset({"agents", "timeline", "show", "diff", "cost", "verify"})
+SHOWING = frozenset({"agents", "timeline", "show", "diff", "merges", "cost", "verify"})
 # These take nothing more.
-ALONE = frozenset({"agents", "diff", "cost", "sessions", "verify", "doctor", "close"})
+ALONE = frozenset({"agents", "diff", "merges", "cost", "sessions", "verify", "doctor", "close"})

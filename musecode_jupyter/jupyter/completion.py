@@ -23,6 +23,7 @@ MUSE_WORDS = (
         "cost",
         "diff",
         "doctor",
+        "merges",
         "resume",
         "rules",
         "run",
@@ -30,7 +31,7 @@ MUSE_WORDS = (
         "show",
         "steer",
     ),
-    *("stop", "timeline", "vars", "verify"),
+    *("stop", "timeline", "undo", "vars", "verify"),
 )
 GOAL_WORDS = ("pause", "resume", "stop", "clear", "steer", "edit")
 RUN_OPTIONS = ("--own", "--keep", "--timeout")
@@ -80,6 +81,7 @@ class MuseMatcher:
             "rules": lambda: ["add", "remove"],
             "steer": self._agents,
             "stop": self._agents,
+            "undo": self._landings,
         }
         if word == "timeline":
             if last == "--kind":
@@ -108,6 +110,13 @@ class MuseMatcher:
     def _agents(self) -> list[str]:
         host = self._host()
         return [] if host is None or host.open is None else host.open.read(lambda core: list(core.agents.agents))
+
+    def _landings(self) -> list[str]:
+        host = self._host()
+        if host is None or host.open is None:
+            return []
+        merges = host.open.read(lambda core: {n: merge.state for n, merge in core.merges.merges.items()})
+        return [str(number) for number, state in merges.items() if state == "landed"]
 
     def _sessions(self) -> list[str]:
         host = self._host()

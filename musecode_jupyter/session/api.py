@@ -281,6 +281,17 @@ class Session:
         """How goal `number` stands now."""
         return self.read(lambda core: _result(core, number))
 
+    def undo(self, landing: int) -> str:
+        """Take landing `landing` (its number in `merges`) back; says in a line what was done.
+
+        Raises UsageProblem or GitError, each saying why not; nothing was touched then.
+        """
+        return self.call(lambda core: core.undo(landing))
+
+    def merges(self) -> str:
+        """The merge queue and what became of earlier merges, as text."""
+        return self.read(lambda core: core.merges_text())
+
     def pause(self, number: int) -> None:
         """Let goal `number` rest after the step that is under way."""
         self.read(lambda core: core.pause(number))

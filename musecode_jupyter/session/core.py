@@ -12,6 +12,10 @@ from pathlib import Path
 from musecode_jupyter._version import __version__
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import LOCATE, Guided
+from musecode_jupyter.agents.landing.history import merges_text
+from musecode_jupyter.agents.landing.state import MergesState
+from musecode_jupyter.agents.landing.tools import LandingTools
+from musecode_jupyter.agents.landing.undo import settle, undo
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Mind, Task
 from musecode_jupyter.agents.prompts import ASK, LEAD
@@ -126,6 +130,7 @@ class SessionCore:
         self._pausing: dict[int, str] = {}
         self._asking = asyncio.Lock()
         self._starting = asyncio.Lock()
+        self._undoing = asyncio.Lock()
         self._question_ends = 0
         self._closed = False
 
@@ -278,6 +283,13 @@ class SessionCore:
         """Worktrees and merges as folded."""
         state = self.log.state("workspace")
         assert isinstance(state, WorkspaceState)
+        return state
+
+    @property
+    def merges(self) -> MergesState:
+        """Merges with their evidence as folded."""
+        state = self.log.state("merges")
+        assert isinstance(state, MergesState)
         return state
 
     @property
@@ -489,6 +501,29 @@ class SessionCore:
         tree = workspace.worktrees[seq]
         return await (await Git.at_worktree(Path(tree.path), self._effects)).diff_worktree(tree.base)
 
+    async def undo(self, landing: int) -> str:
+        """Take a landing back, whose number is that of its merge; says in a line what was done.
+
+        Raises UsageProblem or GitError, each saying why not; nothing was touched then.
+        """
+        async with self._undoing:
+            return await undo(await self._landing_tools(), landing)
+
+    async def settle_undos(self) -> None:
+        """Bring to its end what a restart cut off in the middle of an undo; the user is told of it."""
+        if not any(merge.state == "undoing" for merge in self.merges.merges.values()):
+            return
+        try:
+            self.notices += await settle(await self._landing_tools())
+        except GitError as problem:
+            self.notices.append(f"An undo was cut off and cannot be finished now: {problem}")
+
+    def merges_text(self) -> str:
+        """The merge queue and its history."""
+        questions = self.approvals.state.pending.items()
+        waiting = {str(asked.shown.get("to")): seq for seq, asked in questions if asked.action == "land"}
+        return merges_text(self.merges, waiting, {seq: goal.text for seq, goal in self.goals.goals.items()})
+
     async def close(self, reason: str) -> None:
         """End the session in order: running goals are paused, the log is sealed. Idempotent."""
         if self._closed:
@@ -538,6 +573,18 @@ class SessionCore:
                 open_documents=lambda: self.open_documents(),
             ),
             goal,
+        )
+
+    async def _landing_tools(self) -> LandingTools:
+        return LandingTools(
+            log=self.log,
+            effects=self._effects,
+            git=await Git.discover(self.workspace, self._effects),
+            executor=self.executor,
+            approvals=self.approvals,
+            worktrees=worktrees_dir(self._home),
+            session=self.id,
+            open_documents=lambda: self.open_documents(),
         )
 
     def _start(self, goal: int, git: Git) -> None:

@@ -82,26 +82,52 @@ async def check_merge(git: Git, target_commit: str, source_commit: str, message:
     base = await git.run("merge-base", target, source, check=False)
     if base.code == 1:
         raise GitError(f"{source[:12]} and {target[:12]} share no history; they cannot be merged.")
+    tree, conflicts = await _merge_tree(git, target, source)
+    if tree is None:
+        return MergeCheck(None, None, conflicts)
+    text = message or f"Merge {source[:12]} into {target[:12]}\n"
+    return MergeCheck(tree, await _commit(git, tree, (target, source), text))
+
+
+async def revert_commit(git: Git, tip: str, old: str, new: str, message: str) -> MergeCheck:
+    """A commit on `tip`, which contains `new`, without what lies between `old` and `new`; in the object store only.
+
+    Its `commit` is `tip` itself if nothing of that is left in it. Date and author as with `check_merge`.
+    """
+    tip, old, new = await git.resolve(tip), await git.resolve(old), await git.resolve(new)
+    # The tree of `old` as a change upon `new`: its merge with `tip` has `new` as its one base, as a revert needs.
+    # `merge-tree --merge-base` would say so directly, and came with git 2.40.
+    inverse = await _commit(git, await git.tree_of(old), (new,), "the inverse\n")
+    tree, conflicts = await _merge_tree(git, tip, inverse)
+    if tree is None:
+        return MergeCheck(None, None, conflicts)
+    if tree == await git.tree_of(tip):
+        return MergeCheck(tree, tip)
+    return MergeCheck(tree, await _commit(git, tree, (tip,), message))
+
+
+async def _merge_tree(git: Git, target: str, source: str) -> tuple[str | None, list[str]]:
+    """The merged tree, or None and the paths in conflict."""
     args = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", target, source)
     merged = await git.run(*args, check=False, timeout=300.0)
     if merged.code not in (0, 1):
         raise await git.failure(args, merged)
     tree, *conflicts = merged.names()
-    if merged.code == 1:
-        return MergeCheck(None, None, sorted(set(conflicts)))
-    stamps = (await git.run("rev-list", "--no-walk", "--timestamp", target, source)).out.split()[::2]
+    return (tree, []) if merged.code == 0 else (None, sorted(set(conflicts)))
+
+
+async def _commit(git: Git, tree: str, parents: tuple[str, ...], message: str) -> str:
+    """A commit of ours with the date of its youngest parent, so that the same arguments give the same commit."""
+    stamps = (await git.run("rev-list", "--no-walk", "--timestamp", *parents)).out.split()[::2]
     name, _, address = AUTHOR.rstrip(">").partition(" <")
     identity = {
         f"GIT_{role}_{part}": value
         for role in ("AUTHOR", "COMMITTER")
         for part, value in (("NAME", name), ("EMAIL", address), ("DATE", f"@{max(map(int, stamps))} +0000"))
     }
-    commit = await git.run(
-        *("commit-tree", tree, "-p", target, "-p", source, "-F", "-"),
-        input=os.fsencode(message or f"Merge {source[:12]} into {target[:12]}\n"),
-        env=identity,
-    )
-    return MergeCheck(tree, commit.line())
+    above = [word for parent in parents for word in ("-p", parent)]
+    made = await git.run("commit-tree", tree, *above, "-F", "-", input=os.fsencode(message), env=identity)
+    return made.line()
 
 
 async def overlap(git_checkout: Git, old: str, new: str) -> list[str]:
@@ -174,9 +200,7 @@ async def land(git: Git, ref: str, old: str, new: str, backup_ref: str) -> bool:
         branch is under way in a checkout.
     """
     await _require_branch(git, ref)
-    await git.check_ref_name(backup_ref)
-    if not backup_ref.startswith(BACKUP_PREFIX):
-        raise GitError(f"{backup_ref!r} is not a backup ref; its name must start with {BACKUP_PREFIX}.")
+    await _require_backup(git, backup_ref)
     old, new = await git.resolve(old), await git.resolve(new)
     if not await git.is_ancestor(old, new):
         raise GitError(f"{new[:12]} does not contain {old[:12]}; landing it would drop commits of {ref}.")
@@ -193,12 +217,20 @@ async def land(git: Git, ref: str, old: str, new: str, backup_ref: str) -> bool:
     return True
 
 
-async def undo_land(git: Git, ref: str, old: str, new: str) -> bool:
-    """Move `ref` back from `new` to `old`; False if it is at `old` already, RefMoved if it is at neither."""
+async def undo_land(git: Git, ref: str, old: str, new: str, backup_ref: str | None = None) -> bool:
+    """Move `ref` back from `new` to `old`; False if it is at `old` already, RefMoved if it is at neither.
+
+    With `backup_ref`, `new` is kept there before.
+    """
     await _require_branch(git, ref)
+    if backup_ref is not None:
+        await _require_backup(git, backup_ref)
     old, new = await git.resolve(old), await git.resolve(new)
     async with repository_lock(git) as lock:
-        if await git.ref(ref) == old:
+        current = await git.ref(ref)
+        if backup_ref is not None and current in (old, new):
+            await _keep(git, backup_ref, new, lock)
+        if current == old:
             return False
         await _require_no_rebase(git, ref)
         await _swap(git, ref, new, old, "musecode: undo landing", lock)
@@ -409,6 +441,12 @@ async def _require_branch(git: Git, ref: str) -> None:
     await git.check_ref_name(ref)
     if not ref.startswith("refs/heads/"):
         raise GitError(f"{ref!r} is not a branch; give its full name, refs/heads/...")
+
+
+async def _require_backup(git: Git, backup_ref: str) -> None:
+    await git.check_ref_name(backup_ref)
+    if not backup_ref.startswith(BACKUP_PREFIX):
+        raise GitError(f"{backup_ref!r} is not a backup ref; its name must start with {BACKUP_PREFIX}.")
 
 
 async def _keep(git: Git, backup_ref: str, commit: str, lock: int) -> None:

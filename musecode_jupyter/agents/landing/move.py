@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,13 +35,34 @@ async def move(
     GitError
         The branch could not be moved for another reason than that it is elsewhere; the intent is left open.
     """
-    git = tools.git
     if not announced:
-        files = await git.diff_paths(old, new)
+        files = await tools.git.diff_paths(old, new)
         intent = {"merge": merge, "ref": ref, "old": old, "new": new, "backup": backup, "files": files}
         await tools.emit("merge.landing", intent, cause)
+    outcome = await _move(tools, ref, old, new, land(tools.git, ref, old, new, backup))
+    if outcome.kind == "landed":
+        landed = {"merge": merge, "ref": ref, "old": old, "new": new, "backup": backup, "checkout": outcome.text}
+        await tools.emit("merge.landed", landed, cause)
+    return outcome
+
+
+async def move_back(tools: LandingTools, ref: str, old: str, new: str, backup: str) -> Outcome:
+    """Move `ref` from `old` to `new`, which need not contain `old`; events are the caller's. As `move` otherwise."""
+    git = tools.git
+    if await git.is_ancestor(old, new):
+        return await _move(tools, ref, old, new, land(git, ref, old, new, backup))
+    outcome = await _move(tools, ref, old, new, undo_land(git, ref, new, old, backup))
+    at = outcome.found
+    if outcome.kind == "moved" and at and await git.is_ancestor(new, at) and not await git.is_ancestor(old, at):
+        # An earlier attempt got this far, and the user went on from there.
+        return Outcome("landed", "It has moved on since, so the files were left as they are.")
+    return outcome
+
+
+async def _move(tools: LandingTools, ref: str, old: str, new: str, swap: Coroutine[object, object, bool]) -> Outcome:
+    git = tools.git
     try:
-        await land(git, ref, old, new, backup)
+        await swap
     except RefMoved as error:
         return Outcome("moved", str(error), error.found)
     try:
@@ -52,6 +74,4 @@ async def move(
         checkout = f"your files were left as they are: {error}"
     except GitError as error:
         checkout = f"your files were left as they are: {error}"
-    landed = {"merge": merge, "ref": ref, "old": old, "new": new, "backup": backup, "checkout": checkout}
-    await tools.emit("merge.landed", landed, cause)
     return Outcome("landed", checkout)
