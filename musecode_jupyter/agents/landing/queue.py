@@ -68,7 +68,8 @@ class MergeQueue:
             "ref": work.ref,
             "kept": work.kept,
         }
-        seq = await self._t.emit("merge.enqueued", data, *_cause(work.goal, work.task))
+        # Not waited for: a merge that is in the log must not be left open by a stop.
+        seq = self._t.log.post("merge.enqueued", data, agent=HARNESS, cause=_cause(work.goal, work.task)).seq
         async with self._closing(seq, work.goal), self._turn:
             try:
                 return await self._rounds(seq, work)
