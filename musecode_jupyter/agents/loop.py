@@ -59,6 +59,14 @@ class Loop:
                     typed=frozenset(task.verify),
                 )
 
+    def drop_calls(self, task: Task, why: str) -> None:
+        """Give every call that was not made yet its one result, which says why it is not made."""
+        record = self._record(task)
+        for call in list(record.open_calls):
+            if call.requested is None:
+                formed = FormedCall(call.name, call.arguments, "model", call.call_id)
+                self.executor.leave(formed, why, agent=task.agent, turn=record.turn, cause=record.last_answer or 0)
+
     def _record(self, task: Task) -> AgentRecord:
         state = self.log.state("agents")
         assert isinstance(state, AgentsState)

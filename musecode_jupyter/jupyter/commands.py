@@ -125,10 +125,10 @@ def _steer(host: Host, rest: str) -> None:
 
 
 def _stop(host: Host, rest: str) -> None:
-    handle = host.opened().newest_goal()
+    session = host.opened()
     if rest and rest != "lead":
         raise UsageProblem(f"There is no running agent {rest!r}; `%muse agents` lists them.")
-    handle.stop()
+    session.call(lambda core: core.stop_work("stopped by the user"))
     print("Stopped; what was done so far is kept.")
 
 

@@ -159,7 +159,7 @@ class Control:
             if session is None:
                 return {"ok": False, "problem": "No session is open."}
             if kind == "stop":
-                await self._host.stop_all("stopped from the page")
+                await session.core.stop_work("stopped from the page")
                 return {"ok": True}
             if kind == "answer":
                 return await self._decide(content)

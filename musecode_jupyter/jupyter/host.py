@@ -236,14 +236,6 @@ class Host:
         session = self._session
         return session is not None and (session.core.busy or session.core.asking)
 
-    async def stop_all(self, why: str) -> None:
-        """End the goal that runs; on the runtime thread."""
-        session = self._session
-        active = None if session is None else session.core.goals.active
-        if session is None or active is None or session.core.goals.goals[active].final:
-            raise UsageProblem("No goal is running.")
-        await session.core.stop(active, why)
-
     @contextlib.contextmanager
     def questions_shown(self) -> Iterator[None]:
         """While this thread waits, a question to the user is shown in its cell: there is no other view of it yet."""
@@ -336,9 +328,12 @@ class Host:
         self._thread().submit(answer())
 
     def _stop_from_view(self, session: Session) -> None:
-        active = session.core.goals.active
-        if active is not None and not session.core.goals.goals[active].final:
-            self._thread().submit(session.core.stop(active, "stopped from the timeline"))
+        async def stop() -> None:
+            # What ended by itself meanwhile needs no stop.
+            with contextlib.suppress(UsageProblem):
+                await session.core.stop_work("stopped from the timeline")
+
+        self._thread().submit(stop())
 
     def _at_exit(self) -> None:
         # A goal that still runs is left open, so that the next kernel offers to go on with it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +27,14 @@ def ask(host: Host, rest: str) -> None:
     if line:
         print(line)
     attached = None if cell is None else AttachedCell(cell.id, cell.text(), cell.pictures())
-    with host.questions_shown():
-        answer = session.call(lambda core: core.ask(rest, attached))
+    try:
+        with host.questions_shown():
+            answer = session.call(lambda core: core.ask(rest, attached))
+    except KeyboardInterrupt:
+        # There is no handle by which the answer could be had later, so it is not waited for, nor paid for.
+        with contextlib.suppress(UsageProblem):
+            session.call(lambda core: core.stop_work("interrupted by the user"))
+        raise KeyboardInterrupt("the question was ended") from None
     print(answer)
     while host.notebook.told:
         print(f"\nProposed: {host.notebook.told.pop(0)}")

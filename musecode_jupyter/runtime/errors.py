@@ -77,6 +77,10 @@ class Denied(MuseError):
     """The policy or the user refused an action."""
 
 
+class Stopped(MuseError):
+    """The user ended the work that this waited for."""
+
+
 class ToolProblem(MuseError):
     """A tool call cannot be carried out; the text is written for the model that made the call."""
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple
 
-from musecode_jupyter.runtime.errors import UsageProblem
+from musecode_jupyter.runtime.errors import Stopped, UsageProblem
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -192,5 +192,9 @@ class RuntimeThread:
 
 
 def _log_exception(future: concurrent.futures.Future[Any]) -> None:
-    if not future.cancelled() and (error := future.exception()) is not None:
+    if future.cancelled() or (error := future.exception()) is None:
+        return
+    if isinstance(error, Stopped):
+        _log.info("work in the background: %s", error)
+    else:
         _log.error("work in the background failed: %s", error, exc_info=error)

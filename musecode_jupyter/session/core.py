@@ -39,6 +39,7 @@ from musecode_jupyter.runtime.errors import (
     GitError,
     LogReadOnly,
     MuseError,
+    Stopped,
     UsageProblem,
 )
 from musecode_jupyter.runtime.loop import assert_runtime_thread
@@ -62,6 +63,9 @@ from musecode_jupyter.workspace.state import WorkspaceState
 logger = logging.getLogger(__name__)
 
 LEAD_NAME = "lead"
+# How long the end of what was told to stop is waited for, in seconds.
+STOP_S = 30.0
+NOT_MADE = "Not made: the user ended the question."
 NO_GOAL = 'There is no goal. Start one: %goal "TEXT" --verify "COMMAND"'
 
 
@@ -129,6 +133,8 @@ class SessionCore:
         self._tasks: dict[int, asyncio.Task[GoalRecord]] = {}
         self._pausing: dict[int, str] = {}
         self._asking = asyncio.Lock()
+        # Those that are asked, with why they are to end, once they are.
+        self._questions: dict[asyncio.Task[str], str] = {}
         self._starting = asyncio.Lock()
         self._undoing = asyncio.Lock()
         self._question_ends = 0
@@ -309,7 +315,7 @@ class SessionCore:
     @property
     def asking(self) -> bool:
         """Whether a question of the user is being answered."""
-        return self._asking.locked()
+        return bool(self._questions)
 
     def now(self) -> datetime:
         """Wall-clock time in UTC."""
@@ -318,10 +324,23 @@ class SessionCore:
     async def ask(self, text: str, cell: AttachedCell | None = None) -> str:
         """One turn with the lead, outside any goal: it may read the workspace, and change nothing in it.
 
-        `cell` is a cell of the notebook that goes with the question.
+        `cell` is a cell of the notebook that goes with the question. Raises Stopped if the user ends it.
         """
         if not text.strip():
             raise UsageProblem("What do you want to ask? Give the text: %muse ask TEXT.")
+        task = asyncio.create_task(self._ask(text, cell), name=f"question of {self.id}")
+        self._questions[task] = ""
+        try:
+            return await task
+        except asyncio.CancelledError:
+            why = self._questions[task]
+            if not why:
+                raise
+            raise Stopped(f"The question was ended: {why}.") from None
+        finally:
+            del self._questions[task]
+
+    async def _ask(self, text: str, cell: tuple[str, str] | None) -> str:
         async with self._asking:
             # A question and a goal at once would share the lead's conversation.
             if self.busy or self._starting.locked():
@@ -337,11 +356,36 @@ class SessionCore:
             event = await self.log.append("user.message", said, agent="user", cause=cause)
             await self.log.append("agent.state", {"state": "running", "why": "a question"}, agent=LEAD_NAME)
             self._question_ends = self.agents.agents[LEAD_NAME].steps + self.settings.steps_of_a_question()
+            task = Task(LEAD_NAME, self._own_place(), event.seq)
             try:
-                step = await self.loop.turn(Task(LEAD_NAME, self._own_place(), event.seq))
+                return (await self.loop.turn(task)).text
+            except asyncio.CancelledError:
+                # A goal goes on with the calls that its agent still owes; a later question is another matter.
+                self.loop.drop_calls(task, NOT_MADE)
+                raise
             finally:
                 await self.log.append("agent.state", {"state": "idle", "why": ""}, agent=LEAD_NAME)
-            return step.text
+
+    async def stop_work(self, why: str) -> None:
+        """End what runs, at once: the questions, and whoever waits for them gets Stopped; or else the goal.
+
+        Raises UsageProblem if there is neither.
+        """
+        if self.asking:
+            await self._stop_questions(why)
+        elif self.goals.active is None:
+            raise UsageProblem("Nothing is running: there is no goal and no question.")
+        else:
+            await self.stop(self.goals.active, why)
+
+    async def _stop_questions(self, why: str) -> None:
+        asked = [task for task in self._questions if not task.done()]
+        for task in asked:
+            self._questions[task] = why
+            task.cancel()
+        if asked:
+            await self.log.append("user.interrupt", {"scope": "a question"}, agent="user")
+            await asyncio.wait(asked, timeout=STOP_S)
 
     async def set_goal(self, spec: GoalSpec) -> int:
         """Check the goal's clauses, write it down and start it; returns its seq."""
@@ -529,6 +573,7 @@ class SessionCore:
         if self._closed:
             return
         self._closed = True
+        await self._stop_questions(reason)
         for goal in [goal for goal in self._tasks if self._is_running(goal)]:
             await self._cancel(goal)
             if self._record(goal).status == "running":
@@ -597,7 +642,7 @@ class SessionCore:
         task = self._tasks.get(goal)
         if task is not None and not task.done():
             task.cancel()
-            await asyncio.wait([task], timeout=30)
+            await asyncio.wait([task], timeout=STOP_S)
 
     async def _checkpoint(self, task: Task) -> None:
         if task.goal is None:
@@ -675,8 +720,10 @@ class SessionCore:
             raise UsageProblem(f"Goal {goal} is not running: it is {self._record(goal).status}.")
 
     def _no_running_goal(self) -> None:
-        if self._asking.locked():
-            raise UsageProblem("A question to the lead is under way. Wait for its answer, then start the goal.")
+        if self.asking:
+            raise UsageProblem(
+                "A question to the lead is under way. Wait for its answer or end it (`%muse stop`), then start the goal."
+            )
         running = [goal for goal in self._tasks if self._is_running(goal)]
         if running:
             raise UsageProblem(

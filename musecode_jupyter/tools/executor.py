@@ -120,7 +120,22 @@ class Executor:
         """Make one call. Never raises for what goes wrong in the call: that is its result."""
         tool, arguments, problem = self._parse(formed)
         # Not waited for: what comes next is durable after it, and a call that is logged must not be left by a stop.
-        requested = self._log.post(
+        requested = self._request(formed, arguments, agent, turn, cause)
+        if tool is None:
+            return await self._fail(requested.seq, agent, turn, problem)
+        clean = dict(requested.data["arguments"])
+        if (tool.effect != "read" and clean != arguments) or (tool.effect == "process" and _holds_mark(clean)):
+            return await self._fail(requested.seq, agent, turn, CUT_OUT)
+        return await self._carry_out(tool, clean, requested.seq, agent, turn, place, typed)
+
+    def leave(self, formed: FormedCall, why: str, *, agent: str, turn: int, cause: int) -> None:
+        """Write down that a call is not made; `why` is its result."""
+        _, arguments, _ = self._parse(formed)
+        requested = self._request(formed, arguments, agent, turn, cause)
+        self._post("tool.cancelled", {"call": requested.seq, "output": why}, agent, turn, requested.seq)
+
+    def _request(self, formed: FormedCall, arguments: dict[str, Any], agent: str, turn: int, cause: int) -> Event:
+        return self._log.post(
             "tool.requested",
             {
                 "name": formed.name,
@@ -133,12 +148,6 @@ class Executor:
             turn=turn,
             cause=(cause,),
         )
-        if tool is None:
-            return await self._fail(requested.seq, agent, turn, problem)
-        clean = dict(requested.data["arguments"])
-        if (tool.effect != "read" and clean != arguments) or (tool.effect == "process" and _holds_mark(clean)):
-            return await self._fail(requested.seq, agent, turn, CUT_OUT)
-        return await self._carry_out(tool, clean, requested.seq, agent, turn, place, typed)
 
     async def go_on(
         self, seq: int, call: OpenCall, *, agent: str, turn: int, place: Place, typed: frozenset[str]

@@ -451,7 +451,10 @@ def test_requests_on_the_control_channel_are_answered_while_a_cell_blocks(start:
     kernel.run("import pathlib, time")
     blocking = kernel.send(f"while not pathlib.Path({str(flag)!r}).exists(): time.sleep(0.01)")
     assert control(kernel, type="state")["session"] == sessions(tmp_path / "home")[0].name
-    assert control(kernel, type="stop") == {"ok": False, "problem": "No goal is running."}
+    assert control(kernel, type="stop") == {
+        "ok": False,
+        "problem": "Nothing is running: there is no goal and no question.",
+    }
     assert control(kernel, type="dance") == {"ok": False, "problem": "There is no request 'dance'."}
     assert control(kernel, type="answer", approval="1")["ok"] is False
     missing = control(kernel, type="answer", approval=1, digest="0" * 32, decision="approve")
@@ -459,6 +462,46 @@ def test_requests_on_the_control_channel_are_answered_while_a_cell_blocks(start:
     assert not blocking.idle
     flag.touch()
     kernel.finish(blocking)
+
+
+@pytest.mark.parametrize("door", ["page", "interrupt"])
+def test_a_stop_ends_the_question_that_a_cell_waits_for(start: Start, tmp_path: Path, door: str) -> None:
+    """It ended goals only: the page said that no goal was running, and nothing ended an answer that went astray."""
+    kernel = start()
+    kernel.run("%load_ext musecode_jupyter")
+    asking = kernel.send(f"%muse ask {call_code('never = 1', namespace='own')}")
+    kernel.wait_until(lambda: asking.displays, 30, "the question is not shown in the cell that waits")
+    if door == "page":
+        assert control(kernel, type="stop") == {"ok": True}
+        assert kernel.finish(asking).error == "UsageError: The question was ended: stopped from the page."
+    else:
+        kernel.interrupt()
+        assert kernel.finish(asking).error == "KeyboardInterrupt: the question was ended"
+    state = control(kernel, type="state")
+    assert (state["pending"], state["running"]) == ([], False)
+    again = kernel.run("%muse ask hello")
+    assert (again.stdout, again.stderr) == ("It divides by zero.\n", "")
+    assert kernel.run("'never' in globals()").result == "False"
+
+
+@pytest.mark.parametrize("door", ["timeline", "magic"])
+def test_a_stop_ends_a_question_that_no_cell_waits_for(start: Start, tmp_path: Path, door: str) -> None:
+    kernel, home = start(), tmp_path / "home"
+    kernel.run("%load_ext musecode_jupyter")
+    (bundle,) = kernel.run("%muse ask hello\n%muse timeline").displays
+    kernel.run("session = get_ipython().magics_manager.registry['MuseMagics'].host.open")
+    kernel.run(f"asked = session._runtime.submit(session.core.ask({call_code('never = 1')!r}))")
+    wait_for_kind(home, "approval.requested")
+    if door == "magic":
+        assert kernel.run("%muse stop").stdout.endswith("Stopped; what was done so far is kept.\n")
+    else:
+        data = {"method": "custom", "content": {"type": "stop"}}
+        comm = bundle["application/vnd.jupyter.widget-view+json"]["model_id"]
+        message = kernel.client.session.msg("comm_msg", {"comm_id": comm, "data": data})
+        kernel.client.shell_channel.send(message)
+    wait_for_kind(home, "user.interrupt")
+    assert kernel.run("import concurrent.futures as f; len(f.wait([asked], 30).done)").result == "1"
+    assert "Stopped: The question was ended" in str(kernel.execute("asked.result()").error)
 
 
 def test_a_subshell_console_answers_and_its_code_waits(start: Start, tmp_path: Path) -> None:
