@@ -20,7 +20,10 @@ function randomId(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** One request and its reply. */
+/** The kernel answers within 5 s, but for as long as a cell holds the GIL; one without the extension never does. */
+const PATIENCE = 15_000;
+
+/** One request and its reply; fails if the kernel is gone, or does not answer. */
 export async function ask<Reply>(kernel: Kernel, content: Record<string, unknown>): Promise<Reply> {
   const message = {
     header: {
@@ -37,6 +40,12 @@ export async function ask<Reply>(kernel: Kernel, content: Record<string, unknown
     channel: "control",
     buffers: [],
   };
-  const reply = await kernel.sendControlMessage(message, true, true).done;
-  return reply.content as unknown as Reply;
+  const future = kernel.sendControlMessage(message, true, true);
+  const timer = setTimeout(() => future.dispose(), PATIENCE);
+  try {
+    const reply = await future.done;
+    return reply.content as unknown as Reply;
+  } finally {
+    clearTimeout(timer);
+  }
 }

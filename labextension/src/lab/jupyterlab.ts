@@ -16,13 +16,14 @@ export interface Kernel {
   readonly clientId: string;
   readonly username: string;
   readonly isDisposed: boolean;
-  sendControlMessage(message: unknown, expectReply: boolean, disposeOnDone: boolean): { done: Promise<KernelMessage> };
+  sendControlMessage(message: unknown, expectReply: boolean, disposeOnDone: boolean): { readonly done: Promise<KernelMessage>; dispose(): void };
 }
 
 export interface SessionContext {
   readonly session: { readonly kernel: Kernel | null } | null;
   readonly iopubMessage: Signal<SessionContext, KernelMessage>;
   readonly kernelChanged: Signal<SessionContext, unknown>;
+  readonly statusChanged: Signal<SessionContext, string>;
 }
 
 export interface SharedCell {
@@ -37,7 +38,7 @@ export interface CellWidget {
 
 export interface NotebookPanel {
   readonly sessionContext: SessionContext;
-  readonly context: { readonly path: string };
+  readonly context: { readonly path: string; readonly pathChanged: Signal<unknown, string> };
   readonly content: {
     readonly widgets: readonly CellWidget[];
     readonly model: { readonly sharedModel: { insertCell(index: number, cell: unknown): unknown } } | null;

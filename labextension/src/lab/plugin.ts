@@ -9,6 +9,9 @@ import { apply, type Proposal } from "./proposals";
 
 const PANEL = "musecode-panel";
 const CATEGORY = "Muse Code";
+/** What the status of a kernel is when its process has ended. */
+const ENDED = new Set(["restarting", "autorestarting", "terminating", "dead"]);
+const NO_ANSWER: Done = { ok: false, problem: "The kernel does not answer. Type %approve, %deny or %muse stop in a cell or console." };
 
 declare const APPROVALS_CSS: string;
 
@@ -20,6 +23,8 @@ class Crew {
   pending: readonly Approval[] = [];
   running = false;
   private readonly listeners = new Set<Listener>();
+  private readonly title = h("h3", { class: "muse-lab-title" });
+  private readonly button = h("button", { type: "button", class: "muse-button", title: "End the goal or the question" }, "Stop");
   private readonly problem = h("div", { class: "muse-notice", role: "alert", hidden: true });
   private asked = false;
   private again = false;
@@ -31,9 +36,10 @@ class Crew {
     private readonly changed: () => void,
   ) {
     const body = h("div");
-    const stop = h("button", { type: "button", class: "muse-button" }, "Stop");
-    stop.addEventListener("click", () => void this.stop());
-    this.section = h("section", {}, h("h3", { class: "muse-lab-title" }, panel.context.path), stop, this.problem, body);
+    this.button.addEventListener("click", () => void this.stop());
+    this.section = h("section", {}, this.title, this.button, this.problem, body);
+    this.named();
+    this.take([], false);
     // The view of the cells, with the control channel in place of the widget's comm.
     const model: Model = {
       get: () => ({ pending: this.pending }),
@@ -46,38 +52,50 @@ class Crew {
 
   /** Ask the kernel how it stands; once more afterwards if asked again meanwhile. */
   async refresh(): Promise<void> {
-    if (this.asked) {
-      this.again = true;
-      return;
-    }
+    this.again = true;
+    if (this.asked) return;
     this.asked = true;
-    try {
-      do {
-        this.again = false;
+    while (this.again) {
+      this.again = false;
+      try {
         const state = await ask<KernelState>(this.kernel, { type: "state", document: this.panel.context.path });
-        this.pending = state.pending;
-        this.running = state.running;
-        for (const listener of this.listeners) listener({ type: "approvals", pending: state.pending });
-        this.changed();
-      } while (this.again);
-    } catch {
-      // The kernel is gone or was restarted: it will say so itself if there is something to ask for.
-      this.pending = [];
-      this.running = false;
-      this.changed();
-    } finally {
-      this.asked = false;
+        // An answer that came too late would take back what the kernel has said meanwhile.
+        if (!this.again) this.take(state.pending, state.running);
+      } catch {
+        // The kernel is gone, or the extension in it: it will say so itself if there is something to ask for.
+      }
     }
+    this.asked = false;
+  }
+
+  /** The kernel has said how many questions wait, and whether something runs. */
+  told(pending: unknown, running: unknown): void {
+    if (!pending) this.take([], running === true);
+    void this.refresh();
+  }
+
+  /** The process behind the kernel has ended: nobody waits for an answer, and nothing runs. */
+  ended(): void {
+    this.take([], false);
+    this.tell({ ok: true });
+  }
+
+  /** The notebook may have another name. */
+  named(): void {
+    this.title.textContent = this.panel.context.path;
   }
 
   async stop(): Promise<void> {
-    this.tell(await ask<Done>(this.kernel, { type: "stop" }));
-    await this.refresh();
+    await this.demand({ type: "stop" });
   }
 
   async carryOut(proposal: Proposal): Promise<void> {
     const done = apply(this.panel, proposal);
-    await ask(this.kernel, { type: "applied", proposal: proposal.proposal, ...done });
+    try {
+      await ask(this.kernel, { type: "applied", proposal: proposal.proposal, ...done });
+    } catch {
+      // Nobody is there any more to be told.
+    }
   }
 
   dispose(): void {
@@ -86,8 +104,25 @@ class Crew {
   }
 
   private async send(content: Record<string, unknown>): Promise<void> {
-    if (content["type"] === "answer") this.tell(await ask<Done>(this.kernel, content));
+    if (content["type"] === "answer") await this.demand(content);
+    else await this.refresh();
+  }
+
+  private async demand(content: Record<string, unknown>): Promise<void> {
+    try {
+      this.tell(await ask<Done>(this.kernel, content));
+    } catch {
+      this.tell(NO_ANSWER);
+    }
     await this.refresh();
+  }
+
+  private take(pending: readonly Approval[], running: boolean): void {
+    this.pending = pending;
+    this.running = running;
+    this.button.disabled = !running && !pending.length;
+    for (const listener of this.listeners) listener({ type: "approvals", pending });
+    this.changed();
   }
 
   private tell(done: Done): void {
@@ -155,10 +190,15 @@ export function makePlugin(shared: Shared): Record<string, unknown> {
       const watch = (panel: NotebookPanel): void => {
         panel.sessionContext.iopubMessage.connect((_context, message: KernelMessage) => {
           const kind = message.header.msg_type;
-          if (kind === "musecode_state") void crewOf(panel)?.refresh();
-          else if (kind === "musecode_proposal") void crewOf(panel)?.carryOut(message.content as unknown as Proposal);
+          const { content } = message;
+          if (kind === "musecode_state") crewOf(panel)?.told(content["pending"], content["running"]);
+          else if (kind === "musecode_proposal") void crewOf(panel)?.carryOut(content as unknown as Proposal);
         });
         panel.sessionContext.kernelChanged.connect(() => forget(panel));
+        panel.sessionContext.statusChanged.connect((_context, status) => {
+          if (ENDED.has(status)) crews.get(panel)?.ended();
+        });
+        panel.context.pathChanged.connect(() => crews.get(panel)?.named());
         panel.disposed.connect(() => forget(panel));
       };
       tracker.forEach(watch);
@@ -170,7 +210,7 @@ export function makePlugin(shared: Shared): Record<string, unknown> {
         execute: () => app.shell.activateById(PANEL),
       });
       app.commands.addCommand("musecode:stop", {
-        label: "Stop the goal of this notebook",
+        label: "Stop what runs for this notebook: the goal or the question",
         execute: async () => {
           const panel = tracker.currentWidget;
           if (panel) await crews.get(panel)?.stop();
