@@ -722,7 +722,7 @@ class SessionCore:
     def _no_running_goal(self) -> None:
         if self.asking:
             raise UsageProblem(
-                "A question to the lead is under way. Wait for its answer, then start the goal; or end it with `%muse stop`."
+                "A question to the lead is under way. Wait for its answer or end it with `%muse stop`, then begin."
             )
         running = [goal for goal in self._tasks if self._is_running(goal)]
         if running:
