@@ -195,7 +195,7 @@ class Host:
         loop = self._thread().loop
         view = TimelineView(
             _Source(session),
-            lambda _action: self._stop_from_view(session),
+            lambda action: self._timeline_says(session, action["type"]),
             post=loop.call_soon_threadsafe,
             call_later=loop.call_later,
             initial=[summarise(event) for event in session.events()],
@@ -208,9 +208,11 @@ class Host:
         from musecode_jupyter.jupyter.views import ApprovalsView
 
         session = self.session()
+        loop = self._thread().loop
         view = ApprovalsView(
             lambda action: self._answer_from_view(session, action),
-            post=self._thread().loop.call_soon_threadsafe,
+            post=loop.call_soon_threadsafe,
+            call_later=loop.call_later,
             pending=session.read(lambda _core: list(self._cards.values())),
         )
         session.post(lambda: self._approvals.append(view))
@@ -326,6 +328,15 @@ class Host:
                 logger.warning("an answer from the widget was not taken: %s", problem)
 
         self._thread().submit(answer())
+
+    def _timeline_says(self, session: Session, what: str) -> None:
+        if what == "stop":
+            self._stop_from_view(session)
+        elif what == "lost":
+            # What the notebook keeps of goals that have ended may be lost as well.
+            for goal, action in self._on_end:
+                if session.core.goals.goals[goal].status != "running":
+                    action()
 
     def _stop_from_view(self, session: Session) -> None:
         async def stop() -> None:

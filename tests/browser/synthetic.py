@@ -297,7 +297,7 @@ class Demo:
         ]
         post, later = self.loop.call_soon_threadsafe, self.loop.call_later
         self.timeline = TimelineView(self.source, self.actions.append, post=post, call_later=later)
-        self.approvals = ApprovalsView(self._answered, post=post, pending=self.cards)
+        self.approvals = ApprovalsView(self._answered, post=post, call_later=later, pending=self.cards)
 
     def write(self, change: Callable[[Script], object]) -> None:
         """Let the run go on, on the loop's thread."""

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from musecode_jupyter.jupyter.views import live as live_module
 from musecode_jupyter.jupyter.views.approvals import ApprovalsView, pending_card
-from musecode_jupyter.jupyter.views.live import restore_subshell_choice
+from musecode_jupyter.jupyter.views.live import REPEATS_S, restore_subshell_choice
 from musecode_jupyter.jupyter.views.static_html import (
     approvals_html,
     approvals_table,
@@ -251,6 +251,30 @@ def test_hole_in_what_is_fed_is_filled_from_the_source(monkeypatch: pytest.Monke
     assert view.header()["events"] == 6
 
 
+def test_the_newest_state_is_said_again_after_silence_until_it_has_surely_arrived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that is flooded drops messages: what was lost last was never missed."""
+    runtime, source = Runtime(), Source(2)
+    lost: list[dict[str, Any]] = []
+    view = TimelineView(source, lost.append, post=runtime.post, call_later=runtime.later, initial=source.events)
+    messages = sent(view, monkeypatch)
+    view.feed(source.grow(1))
+    runtime.fire(0.1)
+    view.feed(source.grow(1))
+    runtime.fire(0.1)
+    for seconds in REPEATS_S:
+        runtime.fire(seconds)
+    runtime.fire(1000)
+    ends = [(m["since"], m["upto"], len(m["events"])) for m in messages]
+    assert ends == [(2, 3, 1), (3, 4, 1), *[(4, 4, 0)] * len(REPEATS_S)]
+    # A view that has missed them asks, and is told once more; that other output may be lost is told as well.
+    view._received(view, {"type": "since", "seq": 3}, [])
+    runtime.run()
+    assert [e["seq"] for e in messages[-1]["events"]] == [4]
+    assert lost == [{"type": "lost"}]
+
+
 def test_detail_is_answered_and_an_unknown_event_is_null(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime, source = Runtime(), Source(2)
     view = timeline(source, runtime, initial=source.events)
@@ -388,7 +412,9 @@ def test_landing_shows_branch_diff_files_and_money() -> None:
 def test_answer_is_checked_and_posted() -> None:
     runtime = Runtime()
     actions: list[dict[str, Any]] = []
-    view = ApprovalsView(actions.append, post=runtime.post, pending=[pending_card(3, {**CARD, "shown": {}})])
+    view = ApprovalsView(
+        actions.append, post=runtime.post, call_later=runtime.later, pending=[pending_card(3, {**CARD, "shown": {}})]
+    )
     good = {"type": "answer", "approval": 3, "digest": "ab" * 16, "decision": "deny", "why": "no"}
     bad = [
         {**good, "decision": "yes"},
@@ -405,7 +431,7 @@ def test_answer_is_checked_and_posted() -> None:
 
 def test_list_of_approvals_is_sent_at_each_change_and_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = Runtime()
-    view = ApprovalsView(lambda action: None, post=runtime.post)
+    view = ApprovalsView(lambda action: None, post=runtime.post, call_later=runtime.later)
     messages = sent(view, monkeypatch)
     card = pending_card(3, {**CARD, "shown": {}})
     view.update([card])
@@ -413,6 +439,9 @@ def test_list_of_approvals_is_sent_at_each_change_and_when_asked(monkeypatch: py
     runtime.run()
     assert messages == [{"type": "approvals", "pending": [card]}] * 2
     assert view.snapshot == {"pending": [card]}
+    for seconds in REPEATS_S:
+        runtime.fire(seconds)
+    assert messages == [{"type": "approvals", "pending": [card]}] * (2 + len(REPEATS_S))
     assert repr(view) == "Approvals(pending=1)"
 
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from musecode_jupyter.jupyter.views.live import LiveView, Post
+from musecode_jupyter.jupyter.views.live import CallLater, LiveView, Post
 from musecode_jupyter.jupyter.views.static_html import approvals_html, approvals_text
 from musecode_jupyter.session.visible import visible
 
@@ -82,8 +82,8 @@ class ApprovalsView(LiveView):
     on_action
         Called on the runtime thread with `{"type": "answer", "approval": seq, "digest": as shown, "decision":
         one of DECISIONS, "why": text}`. Compare the digest with that of the pending question before acting.
-    post
-        The runtime loop's `call_soon_threadsafe`.
+    post, call_later
+        The runtime loop: `loop.call_soon_threadsafe` and `loop.call_later`.
     pending
         Cards made by `pending_card`.
     """
@@ -95,31 +95,28 @@ class ApprovalsView(LiveView):
         on_action: Callable[[dict[str, Any]], None],
         *,
         post: Post,
+        call_later: CallLater,
         pending: Sequence[dict[str, Any]] = (),
     ) -> None:
         self._on_action = on_action
         self._pending = list(pending)
-        self._closed = False
-        super().__init__(post, {"pending": self._pending})
+        super().__init__(post, call_later, {"pending": self._pending})
 
     def update(self, pending: Sequence[dict[str, Any]]) -> None:
         """Show these cards, answered ones too, from now on; on the runtime thread."""
         self._pending = list(pending)
         if not self._closed:
             self.snapshot = {"pending": self._pending}
-            self._publish()
+            self.repeat()
+            self.said()
 
     def handle(self, message: Mapping[str, Any]) -> None:
         if self._closed:
             return
         if message.get("type") == "approvals":
-            self._publish()
+            self.repeat()
         elif message.get("type") == "answer":
             self._answer(message)
-
-    def close(self) -> None:
-        self._closed = True
-        super().close()
 
     def static_html(self) -> str:
         return approvals_html(self._pending)
@@ -127,7 +124,7 @@ class ApprovalsView(LiveView):
     def static_text(self) -> str:
         return approvals_text(self._pending)
 
-    def _publish(self) -> None:
+    def repeat(self) -> None:
         self.send({"type": "approvals", "pending": self._pending})
 
     def _answer(self, message: Mapping[str, Any]) -> None:

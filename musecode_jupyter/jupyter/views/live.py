@@ -28,6 +28,10 @@ Post = Callable[[Callable[[], None]], object]
 # Runs a callable on the runtime thread after so many seconds; called on that thread (loop.call_later).
 CallLater = Callable[[float, Callable[[], None]], object]
 
+# A server that is flooded with output drops messages, ours as well. A view sees that something is missing by what comes
+# next, so the newest state is said again after so many seconds of silence, until a flood has most likely passed.
+REPEATS_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+
 NOT_BUILT = "The live view is not built: run make frontend in the repository, then restart the kernel."
 
 _log = logging.getLogger(__name__)
@@ -64,6 +68,8 @@ class LiveView(anywidget.AnyWidget):  # type: ignore[misc]
     ----------
     post
         How to run something on the runtime thread, from any thread.
+    call_later
+        How to run something there after so many seconds; used on that thread.
     snapshot
         What a view shows before the kernel has spoken, or without one.
     """
@@ -74,14 +80,30 @@ class LiveView(anywidget.AnyWidget):  # type: ignore[misc]
     _esm = traitlets.Unicode("").tag(sync=True)
     _css = traitlets.Unicode("").tag(sync=True)
 
-    def __init__(self, post: Post, snapshot: Mapping[str, Any]) -> None:
+    def __init__(self, post: Post, call_later: CallLater, snapshot: Mapping[str, Any]) -> None:
         built = read_bundle(self.bundle)
         script, style = built if built else ("export default { render() {} };", "")
         self.built = built is not None
         self._post = post
+        self._call_later = call_later
+        self._said = 0
+        self._closed = False
         super().__init__(_esm=script, _css=style, snapshot=dict(snapshot))
         restore_subshell_choice(self.comm)
         self.on_msg(self._received)
+
+    def repeat(self) -> None:
+        """Say the newest state again, for views that have missed it; on the runtime thread."""
+        raise NotImplementedError
+
+    def said(self) -> None:
+        """Something was sent: it is said again after some silence. On the runtime thread."""
+        self._said += 1
+        self._call_later(REPEATS_S[0], partial(self._say_again, self._said, 0))
+
+    def close(self) -> None:
+        self._closed = True
+        super().close()
 
     def handle(self, message: Mapping[str, Any]) -> None:
         """React to a message of the front end; on the runtime thread. What is malformed is ignored."""
@@ -97,6 +119,14 @@ class LiveView(anywidget.AnyWidget):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return self.static_text()
+
+    def _say_again(self, said: int, round_: int) -> None:
+        if self._closed or said != self._said:
+            return
+        self.repeat()
+        self.send_state("snapshot")
+        if round_ + 1 < len(REPEATS_S):
+            self._call_later(REPEATS_S[round_ + 1], partial(self._say_again, said, round_ + 1))
 
     def _received(self, _widget: object, content: Any, _buffers: object) -> None:
         if isinstance(content, dict):

@@ -43,7 +43,8 @@ class TimelineView(LiveView):
     source
         The events.
     on_action
-        Called on the runtime thread with `{"type": "stop"}`.
+        Called on the runtime thread with `{"type": "stop"}`, and with `{"type": "lost"}` when a view has missed a
+        message: other output may be lost as well.
     post, call_later
         The runtime loop: `loop.call_soon_threadsafe` and `loop.call_later`.
     initial
@@ -64,7 +65,6 @@ class TimelineView(LiveView):
     ) -> None:
         self._source = source
         self._on_action = on_action
-        self._call_later = call_later
         self._totals = Totals(initial)
         self._tail: deque[dict[str, Any]] = deque(initial[-TAIL:], maxlen=TAIL)
         # What has to be sent still, and the seq up to which everything was sent.
@@ -72,8 +72,7 @@ class TimelineView(LiveView):
         self._sent = self._totals.last
         self._flushing = False
         self._saving = False
-        self._closed = False
-        super().__init__(post, self._snapshot())
+        super().__init__(post, call_later, self._snapshot())
         if not initial:
             post(self._fetch)
 
@@ -107,6 +106,8 @@ class TimelineView(LiveView):
             return
         kind, seq = message.get("type"), message.get("seq")
         if kind == "since" and isinstance(seq, int):
+            if 0 < seq < self._sent:
+                self._on_action({"type": "lost"})
             self._queue = deque(self._source.summaries(seq))
             self._sent = seq
             # Even "nothing more" is an answer: it tells the view that a kernel is there.
@@ -125,10 +126,6 @@ class TimelineView(LiveView):
     def header(self) -> dict[str, Any]:
         """Counts, tokens, money and the goal's state, as shown."""
         return self._totals.header()
-
-    def close(self) -> None:
-        self._closed = True
-        super().close()
 
     def static_html(self) -> str:
         return timeline_html(list(self._tail), self.header())
@@ -164,6 +161,13 @@ class TimelineView(LiveView):
                 "header": self._totals.header(),
             }
         )
+        self.said()
+
+    def repeat(self) -> None:
+        """Say up to where events were sent: a view that has fewer asks for the rest."""
+        if not self._queue:
+            header = self._totals.header()
+            self.send({"type": "events", "since": self._sent, "upto": self._sent, "events": [], "header": header})
 
     def _save(self) -> None:
         self._saving = False
