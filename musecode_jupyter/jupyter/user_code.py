@@ -29,7 +29,7 @@ from musecode_jupyter.jupyter.captured import Captured, execute, forget_sources
 from musecode_jupyter.tools.pictures import PictureFile
 
 Ending = Literal["finished", "failed", "timeout", "interrupted", "stopped"]
-# A time limit that code swallows is enforced again after so many seconds.
+# A time limit or a stop that code swallows, or that a finalizer of it did, is enforced again after so many seconds.
 AGAIN_S = 1.0
 # While another shell message is handled, the queue is looked at again after so many seconds.
 RETRY_S = 0.05
@@ -254,10 +254,12 @@ class UserCode:
             raise CodeEnded(self._why)
 
     def _watch(self, job: _Job) -> None:
-        wait = job.request.limit
-        while not job.over.wait(wait):
-            self._end(lambda armed: armed is job, "timeout")
-            wait = AGAIN_S
+        until = time.monotonic() + job.request.limit
+        while not job.over.wait(min(AGAIN_S, max(0.0, until - time.monotonic())) or AGAIN_S):
+            if job.unwanted:
+                self._end(lambda armed: armed is job, "stopped")
+            elif time.monotonic() >= until:
+                self._end(lambda armed: armed is job, "timeout")
 
     def _end(self, which: Callable[[_Job], bool], why: Ending) -> None:
         # The lock is why a late signal cannot hit the cell that comes next: the end of a run waits for it.

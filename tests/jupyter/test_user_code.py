@@ -251,11 +251,26 @@ def test_a_stop_withdraws_or_ends_the_code(fresh: Kernel) -> None:
     wait_for_result(fresh)
     assert fresh.run("results[0].ended").result == "'stopped'"
     fresh.run(
-        "results.clear()\n"
+        "results.clear(); order = []\n"
         "future = user_code.submit(CodeRequest('order.append(\"never\")'), states.append)\n"
         "user_code.stop(future)"
     )
     assert fresh.run("future.cancelled(), 'never' in order").result == "(True, False)"
+
+
+def test_code_that_swallows_a_stop_is_told_again(fresh: Kernel) -> None:
+    """An interrupt that is raised in a finalizer is lost, and the code ran on until its limit."""
+    fresh.run(
+        "def stopper():\n"
+        "    while not hold: time.sleep(0.01)\n"
+        "    user_code.stop(submitted[0])\n"
+        "hold = []\n"
+        "threading.Thread(target=stopper).start()\n"
+        "t = submit('import time\\ntry:\\n    hold.append(1); time.sleep(30)\\n"
+        "except BaseException: pass\\ntime.sleep(60)')"
+    )
+    wait_for_result(fresh)
+    assert fresh.run("results[0].ended").result == "'stopped'"
 
 
 def test_much_output_is_bounded(fresh: Kernel) -> None:
