@@ -35,7 +35,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo lab test lint notebooks crash bench frontend lock clean model
+.PHONY: help install demo lab test lint notebooks crash kernels bench frontend lock clean model
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ crash: export MUSECODE_CRASH_POINTS ?= 200
 crash: export MUSECODE_FAULT_RUNS ?= 500
 crash: install ## kill real processes at many points (MUSECODE_CRASH_POINTS=) and resume
 	$(PY) -m pytest -m crash --timeout 7200 $(PYTEST_ARGS)
+
+kernels: install ## run the notebook's tests on ipykernel 6.31, 7.1, 7.3 and 7.4 (KERNELS= chooses)
+	$(PY) scripts/kernels.py $(KERNELS)
 
 bench: install ## run the benchmarks
 	@for program in tests/bench/*.py; do echo "== $$program"; $(PY) "$$program" || exit 1; done

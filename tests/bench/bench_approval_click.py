@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -21,10 +19,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "browser")]
 
+from fixtures.kernel_versions import VERSIONS, before_others, kernel_folder  # noqa: E402
 from fixtures.model_server import Answer, ModelServer  # noqa: E402
 from lab import Notebook, chromium_page, find_chromium, start_lab, write_notebook  # noqa: E402
 
-VERSIONS = ("6.31", "7.1", "7.3", "7.4")
 LIMIT_MS = 100
 PREPARE = """
 %load_ext musecode_jupyter
@@ -67,22 +65,13 @@ CLICK = """async ([root, clicks, pause]) => {
 }"""
 
 
-def kernel_folder(version: str, folder: Path) -> Path:
-    """A folder with ipykernel of this version, installed if it is not there; it goes before the installed one."""
-    target = folder / version.replace(".", "")
-    if not (target / "ipykernel").is_dir():
-        command = [*(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"), "--target", str(target)]
-        subprocess.run([*command, f"ipykernel=={version}.*"], check=True)
-    return target
-
-
 def measure(overlay: Path, clicks: int, pause_ms: int) -> tuple[str, dict[str, list[float]]]:
     """The version of the kernel, and by door the milliseconds of each click; what came after the sleep counts so."""
     folder = Path(tempfile.mkdtemp(prefix="clicks-"))
     seconds = clicks * pause_ms / 1000 + 4
     with ModelServer(lambda _request: Answer("yes")) as server:
         environment = {
-            "PYTHONPATH": os.pathsep.join([str(overlay), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+            "PYTHONPATH": before_others(overlay)["PYTHONPATH"],
             "MUSECODE_BASE_URL": server.base_url,
             "MUSECODE_MODEL": "muse-spark-1.3",
             "MUSECODE_HOME": str(folder / "home"),
