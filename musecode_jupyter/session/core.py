@@ -340,7 +340,7 @@ class SessionCore:
         finally:
             del self._questions[task]
 
-    async def _ask(self, text: str, cell: tuple[str, str] | None) -> str:
+    async def _ask(self, text: str, cell: AttachedCell | None) -> str:
         async with self._asking:
             # A question and a goal at once would share the lead's conversation.
             if self.busy or self._starting.locked():
