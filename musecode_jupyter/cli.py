@@ -54,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--goal", required=True, metavar="TEXT")
     run.add_argument("--verify", action="append", required=True, metavar="CMD", help="repeatable")
     run.add_argument("--repo", default=".", metavar="DIR")
+    run.add_argument("--workers", type=int, metavar="N", help="most workers side by side; default: 1")
+    run.add_argument("--tasks", metavar="FILE", help="JSON file with the tasks; else they are made from the goal")
     _limited(run, "may", steps="; default: 200")
     _common(run)
     run.set_defaults(run=_run)
@@ -138,11 +140,13 @@ def _open(
 
 def _run(arguments: argparse.Namespace) -> int:
     from musecode_jupyter.session import GoalSpec
+    from musecode_jupyter.session.preflight import graph_options
 
     repo = Path(os.path.expanduser(arguments.repo))
     if not os.path.isdir(repo):
         raise UsageProblem(f"There is no folder {repo}: name the repository with --repo DIR.")
-    spec = GoalSpec(arguments.goal, tuple(arguments.verify), **_limits(arguments).given)
+    graph = graph_options(workers=arguments.workers, tasks=arguments.tasks)
+    spec = GoalSpec(arguments.goal, tuple(arguments.verify), **_limits(arguments).given, **graph)
     with _open(arguments, repo, goal=spec) as session:
         root = session.repository()
         if not arguments.json and root != session.workspace:

@@ -34,6 +34,32 @@ def goal_message(data: Mapping[str, Any]) -> str:
     )
 
 
+def graph_message(data: Mapping[str, Any]) -> str:
+    """How a goal for several workers is put to the lead, who splits it into tasks."""
+    checks = "\n".join(f"- `{command}`" for command in data["verify"])
+    return (
+        f"Goal: {data['text']}\n\n"
+        f"It is met when each of these commands exits with 0 in the root of the repository:\n{checks}\n\n"
+        f"Up to {data['workers']} workers can work on it side by side, each in a git worktree of its own. Look at the "
+        "repository, then call propose_tasks with tasks that are as independent as the goal allows: no two that need "
+        "the same file unless one comes after the other. You change nothing yourself. When the tasks are taken, answer "
+        "in one or two sentences without calling a tool."
+    )
+
+
+def task_message(data: Mapping[str, Any]) -> str:
+    """How a task is put to the worker that has it; `data` is that of task.created."""
+    checks = "\n".join(f"- `{command}`" for command in data["accept"])
+    files = f"It is expected to change: {', '.join(data['writes'])}.\n\n" if data["writes"] else ""
+    return (
+        f"Task {data['name']}: {data['text']}\n\n"
+        f"It is done when each of these commands exits with 0 in the root of the repository:\n{checks}\n\n{files}"
+        "You work in your own git worktree; others work on other tasks at the same time, so change nothing that this "
+        "task does not need. When you believe that it is done, answer without calling a tool; your work is then merged "
+        "with what has landed meanwhile, the commands are run on that, and you are told if it does not land."
+    )
+
+
 def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Callable[[str], bytes]) -> tuple[Item, ...]:
     """The items that `event` adds to its agent's conversation.
 
@@ -47,7 +73,12 @@ def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Callable
         text = f"A cell of the user's notebook:\n{fenced(data['text'])}"
         return (Message(role="user", text=text), *_pictures(event, blob))
     if event.kind == "goal.set":
-        return (Message(role="user", text=goal_message(data)),)
+        message = goal_message(data) if data.get("workers", 1) == 1 else graph_message(data)
+        return (Message(role="user", text=message),)
+    if event.kind == "task.leased":
+        return (Message(role="user", text=data["text"]),)
+    if event.kind == "task.bounced":
+        return (Message(role="user", text=data["report"]),)
     if event.kind == "goal.edited" and data["text"] is not None:
         return (Message(role="user", text=f"The goal is now: {data['text']}"),)
     if event.kind == "goal.judged" and data["report"]:

@@ -7,6 +7,9 @@ from pydantic import BaseModel, Field
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.tools.state import CLOSING
 
+# Events of tasks that speak to a worker, by the field that holds what is said.
+_OF_TASKS = {"task.leased": "text", "task.bounced": "report"}
+
 
 class OpenModelCall(BaseModel):
     """A call of the model without a result; `requested` is the seq of its tool.requested event, once there is one."""
@@ -49,7 +52,7 @@ class AgentsState(BaseModel):
 
 
 class AgentsReducer:
-    """Folds agent.*, and what of user.*, model.*, tool.* and goal.* concerns a conversation."""
+    """Folds agent.*, and what of user.*, model.*, tool.*, goal.* and task.* concerns a conversation."""
 
     name = "agents"
 
@@ -65,7 +68,7 @@ class AgentsReducer:
             )
         elif kind in {"user.message", "user.steer", "notebook.attached"}:
             self._say(state, data["to"], event.seq, new_turn=kind == "user.message")
-        elif kind == "goal.set":
+        elif kind == "goal.set" or (kind in _OF_TASKS and data[_OF_TASKS[kind]]):
             self._say(state, data["agent"], event.seq, new_turn=True)
         elif kind == "goal.judged" and data["report"]:
             self._say(state, event.agent, event.seq, new_turn=True)

@@ -170,6 +170,10 @@ def _show(host: Host, rest: str) -> None:
         print(visible_text(session.read(lambda _core: change_diff(session, event))))
 
 
+def _tasks(host: Host, _rest: str) -> None:
+    print(host.opened().call(lambda core: core.tasks_text()))
+
+
 def _diff(host: Host, _rest: str) -> None:
     print(visible_text(host.opened().newest_goal().diff()) or "No changes.")
 
@@ -262,6 +266,7 @@ COMMANDS: dict[str, Command] = {
     "cells": cells,
     "vars": variables,
     "run": run,
+    "tasks": _tasks,
     "diff": _diff,
     "merges": _merges,
     "undo": _undo,
@@ -276,6 +281,6 @@ COMMANDS: dict[str, Command] = {
 # These neither open a session nor offer a resume.
 QUIET = frozenset({"cells", "vars", "resume", "sessions", "doctor", "close"})
 # These only show: where no session is open they say so, and it is no error.
-SHOWING = frozenset({"agents", "timeline", "show", "diff", "merges", "cost", "verify"})
+SHOWING = frozenset({"agents", "timeline", "show", "tasks", "diff", "merges", "cost", "verify"})
 # These take nothing more.
-ALONE = frozenset({"agents", "diff", "merges", "cost", "sessions", "verify", "doctor", "close"})
+ALONE = frozenset({"agents", "tasks", "diff", "merges", "cost", "sessions", "verify", "doctor", "close"})

@@ -72,7 +72,10 @@ class MuseMagics(Magics):  # type: ignore[misc]
     @argument("--calls", type=int, metavar="N", help="tool calls that the goal may take")
     @argument("--hours", type=float, metavar="H", help="time that the goal may run; pauses do not count")
     @argument("--steps", type=int, metavar="N", help="model calls that the goal may take; default: 200")
+    @argument("--workers", type=int, metavar="N", help="most workers side by side; default: 1")
+    @argument("--tasks", metavar="FILE", help="JSON file with the tasks; else they are made from the goal")
     @argument("--wait", action="store_true", help="wait for the end; interrupting ends only the waiting")
+    @argument("--no-wait", action="store_true", help="return at once, also where nobody sits in front")
     @line_cell_magic
     def goal(self, line: str, cell: str | None = None) -> Any:
         """Work on a goal until the --verify commands pass; returns a handle at once.
@@ -99,7 +102,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
         """Talk to the crew and look at the session.
 
         %muse ask TEXT · agents · steer AGENT TEXT · stop · timeline [--agent A] [--kind K] [--since SEQ] ·
-        show SEQ · cells [on|off|CELL] · vars [PATTERN] · run CODE · diff · merges · undo LANDING · cost ·
+        show SEQ · cells [on|off|CELL] · vars [PATTERN] · run CODE · tasks · diff · merges · undo LANDING · cost ·
         rules [add session|workspace 'COMMAND PREFIX' · remove N] · resume [ID] · sessions · verify · doctor · close
         """
         from musecode_jupyter.jupyter import commands
@@ -205,7 +208,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
         from musecode_jupyter.session.core import NO_GOAL
 
         words = arguments.words
-        options = arguments.verify or arguments.wait or _limits(arguments).given
+        options = arguments.verify or arguments.wait or arguments.workers or arguments.tasks or _limits(arguments).given
         if not words and options:
             raise UsageError("Give the goal's text with its options; `%goal edit` changes the goal that there is.")
         if words and (options or len(words) > 1):
@@ -239,7 +242,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
         print("The agent reads it before its next step.")
 
     def _edit(self, text: str, arguments: Any) -> None:
-        if arguments.verify or arguments.wait:
+        if arguments.verify or arguments.wait or arguments.workers or arguments.tasks:
             raise UsageError("%goal edit takes a text and limits; what decides the goal is fixed when it is set.")
         handle = self._active()
         handle.edit(text, **_limits(arguments).given)
@@ -249,15 +252,17 @@ class MuseMagics(Magics):  # type: ignore[misc]
     def _start_goal(self, text: str, arguments: Any) -> GoalHandle:
         from musecode_jupyter.jupyter.commands import finished_goal_text, show_live, show_root, show_static
         from musecode_jupyter.session import GoalSpec
+        from musecode_jupyter.session.preflight import graph_options
 
         host = self._ready()
-        spec = GoalSpec(text, tuple(arguments.verify), **_limits(arguments).given)
+        graph = {"workers": arguments.workers, "tasks": arguments.tasks}
+        spec = GoalSpec(text, tuple(arguments.verify), **_limits(arguments).given, **graph_options(**graph))
         session = host.session_for_work(spec)
         show_root(session)
         handle = session.start_goal(spec)
         if host.interactive:
             show_live(host, handle)
-        if arguments.wait or not host.interactive:
+        if arguments.wait or not (host.interactive or arguments.no_wait):
             try:
                 handle.wait()
             except KeyboardInterrupt:

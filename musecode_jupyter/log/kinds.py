@@ -422,6 +422,9 @@ class GoalSet(Payload):
     hours: float | None = None
     steps: int | None = None
     model: str = ""
+    workers: int = Field(
+        default=1, description="most workers side by side; more than one has the goal split into tasks"
+    )
 
 
 class GoalLimits(Payload):
@@ -501,10 +504,81 @@ class GoalStopped(Payload):
     why: str
 
 
+class TaskCreated(Payload):
+    """A task of a goal's graph; the seq of this event is its number."""
+
+    goal: int
+    name: str
+    text: str = Field(description="what is to be done")
+    accept: list[str] = Field(description="commands that pass once it is done")
+    reads: list[str] = Field(description="paths, folders or globs that it is declared to read")
+    writes: list[str]
+    after: list[str] = Field(description="names of tasks whose results it needs")
+    risk: str = ""
+    by: Literal["user", "lead", "harness"]
+
+
+class TaskLeased(Payload):
+    """A worker has the task, in a worktree, for as long as this process lives."""
+
+    goal: int
+    task: int
+    agent: str
+    worktree: int
+    text: str = Field(description="how the task is put to the worker; empty if it was told of it before")
+
+
+class TaskWidened(Payload):
+    """The task really reads or writes files beyond those that were declared."""
+
+    goal: int
+    task: int
+    reads: list[str]
+    writes: list[str]
+
+
+class TaskPaused(Payload):
+    """The task waits for the user."""
+
+    goal: int
+    task: int
+    why: str
+
+
+class TaskBounced(Payload):
+    """The work did not land; `report` tells the worker, whose worktree holds the target's state by now."""
+
+    goal: int
+    task: int
+    agent: str
+    merge: int | None = Field(description="the merge that was sent back; none if there was nothing to merge")
+    why: str
+    report: str
+    exclusive: bool = Field(default=False, description="from now on it runs with no other task beside it")
+
+
+class TaskDone(Payload):
+    """The task's work has landed by `merge`; or there was nothing to do (none)."""
+
+    goal: int
+    task: int
+    merge: int | None
+    commit: str
+
+
+class TaskAbandoned(Payload):
+    """Nobody works on the task any more; what there is stays on its branch."""
+
+    goal: int
+    task: int
+    why: str
+
+
 class WorktreeCreating(Payload):
     """Intent, ahead of the git change."""
 
     goal: int | None
+    task: int | None = None
     path: str
     branch: str
     base: str
@@ -726,6 +800,13 @@ KINDS: dict[str, type[Payload]] = {
     "goal.judged": GoalJudged,
     "goal.met": GoalMet,
     "goal.stopped": GoalStopped,
+    "task.created": TaskCreated,
+    "task.leased": TaskLeased,
+    "task.widened": TaskWidened,
+    "task.paused": TaskPaused,
+    "task.bounced": TaskBounced,
+    "task.done": TaskDone,
+    "task.abandoned": TaskAbandoned,
     "worktree.creating": WorktreeCreating,
     "worktree.created": WorktreeCreated,
     "worktree.updated": WorktreeUpdated,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from musecode_jupyter.agents.tasks.graph import TaskSpec
+from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.guard.approvals import ApprovalsState, Decision, Given
 from musecode_jupyter.guard.ledger import LedgerState
 from musecode_jupyter.guard.rules import RulesState, Scope
@@ -251,13 +253,19 @@ class Session:
         calls: int | None = None,
         hours: float | None = None,
         steps: int | None = 200,
+        workers: int = 1,
+        tasks: Sequence[TaskSpec | Mapping[str, Any]] = (),
     ) -> GoalHandle:
         """Start a goal and return its handle at once. Limits: USD, tokens, tool calls, hours, model calls.
+
+        `workers` is the most that work side by side. `tasks` are `TaskSpec`s, or mappings with their fields; without
+        them a goal for several workers is split into tasks first.
 
         Raises UsageProblem or GitError, each saying what to do, if the goal cannot be started.
         """
         commands = (verify,) if isinstance(verify, str) else tuple(verify)
-        spec = GoalSpec(text, commands, usd, tokens, calls, hours, steps)
+        graph = parse_tasks([dict(task) for task in tasks]) if tasks else ()
+        spec = GoalSpec(text, commands, usd, tokens, calls, hours, steps, workers, graph)
         number = await self.run(lambda core: core.set_goal(spec))
         return GoalHandle(self, number, text)
 

@@ -7,7 +7,9 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from musecode_jupyter._version import __version__
 from musecode_jupyter.agents.driver import Driver
@@ -18,8 +20,13 @@ from musecode_jupyter.agents.landing.tools import LandingTools
 from musecode_jupyter.agents.landing.undo import settle, undo
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Mind, Task
-from musecode_jupyter.agents.prompts import ASK, LEAD
+from musecode_jupyter.agents.prompts import ASK, LEAD, WORKER
 from musecode_jupyter.agents.state import AgentsState
+from musecode_jupyter.agents.tasks.facts import read_imports
+from musecode_jupyter.agents.tasks.propose import PROPOSE, PROPOSE_TASKS
+from musecode_jupyter.agents.tasks.scheduling import Repository
+from musecode_jupyter.agents.tasks.state import TasksState
+from musecode_jupyter.agents.tasks.text import tasks_text
 from musecode_jupyter.guard.approvals import Approvals
 from musecode_jupyter.guard.gate import Gate
 from musecode_jupyter.guard.ledger import LedgerState, Scope
@@ -48,6 +55,7 @@ from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.store import new_id, sessions_dir, worktrees_dir
 from musecode_jupyter.session.summary import touched_text
+from musecode_jupyter.skills.fan_out import FanOutRunner, FanOutTools, task_created
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools, PauseRequested
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 from musecode_jupyter.skills.limits import Limits, check_limits, check_room, limits_of
@@ -119,7 +127,7 @@ class SessionCore:
         self.executor = Executor(
             log=log,
             effects=effects,
-            registry=Registry.of([*BUILTIN, LOCATE]).over(tools),
+            registry=Registry.of([*BUILTIN, LOCATE, PROPOSE_TASKS]).over(tools),
             policy=self.policy,
             approvals=self.approvals,
             outputs=outputs,
@@ -240,21 +248,7 @@ class SessionCore:
                 **data,
             },
         )
-        if LEAD_NAME not in self.agents.agents:
-            await self.log.append(
-                "agent.created",
-                {"role": "lead", "profile": info.profile, "model": endpoint.model},
-                agent=LEAD_NAME,
-            )
-        guided = info.profile == "guided"
-        specs = () if guided else self.executor.registry.specs()
-        seed = {
-            "instructions": ASK if guided else LEAD,
-            "tools": [spec.model_dump(mode="json") for spec in specs],
-        }
-        seeded = self.agents.agents[LEAD_NAME].seeded
-        if seeded is None or dict(self.log.get(seeded).data) != seed:
-            await self.log.append("agent.seeded", seed, agent=LEAD_NAME)
+        await self._ensure_agent(LEAD_NAME, role="lead")
         try:
             repository = (await Git.discover(self.workspace, self._effects)).common_dir
         except MuseError:
@@ -262,6 +256,23 @@ class SessionCore:
         problem = await self.rules.open(self._home, repository)
         if problem:
             self.notices.append(problem)
+
+    async def _ensure_agent(self, name: str, *, role: Literal["lead", "worker"]) -> None:
+        """Make the agent if it is not there, and give it its instructions and tools if they are not those of now."""
+        info = self.gate.info
+        if name not in self.agents.agents:
+            created = {"role": role, "profile": info.profile, "model": self.gate.model}
+            await self.log.append("agent.created", created, agent=name)
+        guided = info.profile == "guided"
+        specs = () if guided else self.executor.registry.specs()
+        instructions = {"lead": LEAD, "worker": WORKER}[role]
+        seed = {
+            "instructions": ASK if guided else instructions,
+            "tools": [spec.model_dump(mode="json") for spec in specs if role == "lead" or spec.name != PROPOSE],
+        }
+        seeded = self.agents.agents[name].seeded
+        if seeded is None or dict(self.log.get(seeded).data) != seed:
+            await self.log.append("agent.seeded", seed, agent=name)
 
     @property
     def agents(self) -> AgentsState:
@@ -405,16 +416,23 @@ class SessionCore:
                 "base": head.commit,
                 **asdict(spec.limits),
                 "model": self.gate.model,
+                "workers": max(spec.workers, 2) if spec.tasks else spec.workers,
             },
             agent="user",
         )
+        for task in spec.tasks:
+            await self.log.append(
+                "task.created", task_created(event.seq, task, "user"), agent="user", cause=(event.seq,)
+            )
         self._start(event.seq, git)
         return event.seq
 
     def pause(self, goal: int, why: str = "asked by the user") -> None:
         """Let the running step end, then rest; a wait before another attempt at a failed request ends at once."""
         self._running(goal)
-        if not self.gate.end_wait(self._record(goal).agent, PauseRequested(why)):
+        record = self._record(goal)
+        ended = [self.gate.end_wait(agent, PauseRequested(why)) for agent in record.agents]
+        if not any(ended) or record.workers > 1:
             self._pausing[goal] = why
 
     async def resume_goal(self, goal: int) -> str:
@@ -568,6 +586,19 @@ class SessionCore:
         waiting = {str(asked.shown.get("to")): seq for seq, asked in questions if asked.action == "land"}
         return merges_text(self.merges, waiting, {seq: goal.text for seq, goal in self.goals.goals.items()})
 
+    async def tasks_text(self) -> str:
+        """The tasks of the active goal, or of the last that had any, as text."""
+        state = self.log.state("tasks")
+        assert isinstance(state, TasksState)
+        goals = [task.goal for task in state.tasks.values()]
+        if not goals:
+            return "There are no tasks: `%goal TEXT --workers N` splits a goal into some."
+        goal = self.goals.active if self.goals.active in goals else goals[-1]
+        place = self._own_place()
+        files = await place.list_files()
+        imports = await self._effects.disk(read_imports, place.root, files)
+        return tasks_text(state.of_goal(goal or goals[-1]), Repository(files=tuple(files), imports=imports))
+
     async def close(self, reason: str) -> None:
         """End the session in order: running goals are paused, the log is sealed. Idempotent."""
         if self._closed:
@@ -604,21 +635,32 @@ class SessionCore:
                 logger.warning("worktrees of goal %s are kept: %s", goal, problem)
 
     def _runner(self, goal: int, git: Git) -> GoalRunner:
-        return GoalRunner(
-            GoalTools(
-                log=self.log,
-                effects=self._effects,
-                git=git,
-                executor=self.executor,
-                loop=self.loop,
-                approvals=self.approvals,
-                worktrees=worktrees_dir(self._home),
-                session=self.id,
-                rest=self._rest,
-                open_documents=lambda: self.open_documents(),
-            ),
-            goal,
+        tools = GoalTools(
+            log=self.log,
+            effects=self._effects,
+            git=git,
+            executor=self.executor,
+            loop=self.loop,
+            approvals=self.approvals,
+            worktrees=worktrees_dir(self._home),
+            session=self.id,
+            rest=self._rest,
+            open_documents=lambda: self.open_documents(),
         )
+        if self._record(goal).workers == 1:
+            return GoalRunner(tools, goal)
+
+        async def history() -> Repository:
+            return Repository()
+
+        fan_out = FanOutTools(
+            queue=self._queue(git),
+            worker=partial(self._ensure_agent, role="worker"),
+            halt=self._pausing.__setitem__,
+            guided=self.gate.info.profile == "guided",
+            history=history,
+        )
+        return FanOutRunner(tools, fan_out, goal)
 
     async def _landing_tools(self) -> LandingTools:
         return LandingTools(
@@ -660,12 +702,13 @@ class SessionCore:
             )
 
     def _rest(self, goal: int) -> None:
+        # Kept until the goal is started again: each of its workers is told at its own next step.
         if goal in self._pausing:
-            raise PauseRequested(self._pausing.pop(goal))
+            raise PauseRequested(self._pausing[goal])
 
     def _rest_agent(self, agent: str) -> None:
         active = self.goals.active
-        if active is not None and self.goals.goals[active].agent == agent:
+        if active is not None and agent in self.goals.goals[active].agents:
             self._rest(active)
 
     def _scopes(self, agent: str) -> list[Scope]:
@@ -673,10 +716,11 @@ class SessionCore:
         if active is None:
             return []
         record = self.goals.goals[active]
-        if record.agent != agent or record.final:
+        if agent not in record.agents or record.final:
             return []
-        open_usd = sum(r.usd for r in self.ledger.open.values() if r.agent == agent)
-        open_tokens = sum(r.tokens for r in self.ledger.open.values() if r.agent == agent)
+        waiting = [reserve for reserve in self.ledger.open.values() if reserve.agent in record.agents]
+        open_usd = sum(reserve.usd for reserve in waiting)
+        open_tokens = sum(reserve.tokens for reserve in waiting)
         return [
             Scope(
                 f"goal {active}",

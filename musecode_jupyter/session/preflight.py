@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from musecode_jupyter.agents.tasks.graph import TaskSpec
+from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.models.model_file import LocalModelFile
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import ConfigurationError, UsageProblem
@@ -24,9 +28,16 @@ RUNTIME_MISSING = (
 )
 
 
+MOST_WORKERS = 64
+
+
 @dataclass(frozen=True)
 class GoalSpec:
-    """What the user asked for. Limits: USD, tokens, tool calls, hours in which it runs, model calls (`steps`)."""
+    """What the user asked for. Limits: USD, tokens, tool calls, hours in which it runs, model calls (`steps`).
+
+    With more than one of `workers`, the most that work side by side, or with `tasks` given, the goal is worked on as
+    a graph of tasks.
+    """
 
     text: str
     verify: tuple[str, ...]
@@ -35,11 +46,29 @@ class GoalSpec:
     calls: int | None = None
     hours: float | None = None
     steps: int | None = 200
+    workers: int = 1
+    tasks: tuple[TaskSpec, ...] = ()
 
     @property
     def limits(self) -> Limits:
         """The limits by themselves."""
         return Limits(self.usd, self.tokens, self.calls, self.hours, self.steps)
+
+
+def graph_options(*, workers: int | None, tasks: str | None) -> dict[str, Any]:
+    """The options --workers and --tasks as fields of `GoalSpec`; UsageProblem if the file cannot be used."""
+    found: dict[str, Any] = {} if workers is None else {"workers": workers}
+    if tasks is not None:
+        path = Path(tasks).expanduser()
+        try:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UsageProblem(f"--tasks {tasks}: {error.strerror}.") from None
+        except ValueError as error:
+            raise UsageProblem(f"--tasks {tasks} is no JSON: {error}.") from None
+        found["tasks"] = parse_tasks(raw)
+        found.setdefault("workers", min(len(found["tasks"]), MOST_WORKERS))
+    return found
 
 
 async def check_goal(spec: GoalSpec, workspace: Path, settings: Settings, effects: Effects) -> tuple[Git, Head]:
@@ -60,13 +89,15 @@ async def check_goal(spec: GoalSpec, workspace: Path, settings: Settings, effect
             "A goal needs a check that decides it: add --verify 'COMMAND', for example 'python -m pytest -q'."
         )
     spec.limits.check()
+    if not 1 <= spec.workers <= MOST_WORKERS:
+        raise UsageProblem(f"--workers {spec.workers}: give a number from 1 to {MOST_WORKERS}.")
     git = await Git.discover(workspace, effects)
     head = await git.head()
     if head.branch is None:
         raise UsageProblem(_detached(git.root))
     await _check_home(git, settings.home_or_default(), effects)
     path = child_environment(effects.environ())["PATH"]
-    for command in spec.verify:
+    for command in (*spec.verify, *(command for task in spec.tasks for command in task.accept)):
         await effects.disk(check_command, command, git.root, path)
     return git, head
 

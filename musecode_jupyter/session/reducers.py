@@ -6,6 +6,7 @@ from typing import Any
 
 from musecode_jupyter.agents.landing.state import MergesReducer
 from musecode_jupyter.agents.state import AgentsReducer
+from musecode_jupyter.agents.tasks.state import TasksReducer
 from musecode_jupyter.guard.approvals import ApprovalsReducer
 from musecode_jupyter.guard.ledger import LedgerReducer
 from musecode_jupyter.guard.rules import RulesReducer
@@ -25,5 +26,6 @@ def all_reducers() -> list[Reducer[Any]]:
         WorkspaceReducer(),
         AgentsReducer(),
         MergesReducer(),
+        TasksReducer(),
         GoalsReducer(),
     ]

@@ -84,6 +84,8 @@ _CONTRIBUTING = frozenset(
         "goal.set",
         "goal.edited",
         "goal.judged",
+        "task.leased",
+        "task.bounced",
         "model.completed",
         "tool.finished",
         "tool.failed",

@@ -304,16 +304,18 @@ class GoalRunner:
         except GitError as error:
             logger.warning("verification tree %s is kept: %s", self._check_path, error)
         for seq, tree in list(self._workspace.worktrees.items()):
-            if tree.goal != self.goal:
-                continue
-            await self._emit_raw("worktree.removing", {"worktree": seq})
-            try:
-                await remove_worktree(self._t.git, Path(tree.path), contained_in)
-                await remove_branch(self._t.git, tree.branch, contained_in)
-            except GitError as error:
-                logger.warning("worktree %s is kept: %s", tree.path, error)
-                continue
-            await self._emit_raw("worktree.removed", {"worktree": seq, "contained_in": contained_in})
+            if tree.goal == self.goal:
+                await self._remove_worktree(seq, tree, contained_in)
+
+    async def _remove_worktree(self, seq: int, tree: WorktreeRecord, contained_in: str) -> None:
+        await self._emit_raw("worktree.removing", {"worktree": seq})
+        try:
+            await remove_worktree(self._t.git, Path(tree.path), contained_in)
+            await remove_branch(self._t.git, tree.branch, contained_in)
+        except GitError as error:
+            logger.warning("worktree %s is kept: %s", tree.path, error)
+            return
+        await self._emit_raw("worktree.removed", {"worktree": seq, "contained_in": contained_in})
 
     async def _worktree(self, record: GoalRecord) -> int:
         seq = self._workspace.of_goal(self.goal)

@@ -19,6 +19,7 @@ class GoalRecord(BaseModel):
     `ran` has the seconds of all running intervals that have ended, `since` the time at which the present one began
     (empty: it does not run); both from the times of events. `used_*` count what its agent used while it was the
     agent's goal; `reserved` has the tokens at most of each open request; `silent` counts turns without a tool call.
+    `workers` is how many may work side by side; `helpers` are those that have worked on its tasks.
     `exceeded` names the limit that stopped it, and `needed` the least value of it that would have let the step pass.
     A goal that was `cleared` is kept here for what it used, and never goes on.
     """
@@ -26,6 +27,8 @@ class GoalRecord(BaseModel):
     text: str
     verify: list[str]
     agent: str
+    workers: int = 1
+    helpers: list[str] = Field(default_factory=list)
     branch: str | None
     base: str
     limit_usd: float | None = None
@@ -52,6 +55,11 @@ class GoalRecord(BaseModel):
     exceeded: str = ""
     needed: float | None = None
     cleared: bool = False
+
+    @property
+    def agents(self) -> list[str]:
+        """All whose calls count for the goal."""
+        return [self.agent, *self.helpers]
 
     @property
     def final(self) -> bool:
@@ -117,13 +125,17 @@ class GoalsReducer:
             elif event.kind == "goal.cleared" and state.active == number:
                 state.active = None
             self._goal(state.goals[number], event)
+        elif event.kind == "task.leased":
+            helpers = state.goals[event.data["goal"]].helpers
+            if event.data["agent"] not in helpers:
+                helpers.append(event.data["agent"])
         elif event.kind == "merge.bounced":
             self._bounced(state)
         elif state.active is not None:
             goal = state.goals[state.active]
             if event.kind == "budget.exceeded":
                 goal.exceeded, goal.needed = event.data["scope"], event.data.get("needed")
-            elif goal.agent == event.agent:
+            elif event.agent in goal.agents:
                 self._count(goal, event)
 
     def _set(self, state: GoalsState, event: Event) -> None:
@@ -132,6 +144,7 @@ class GoalsReducer:
             text=data["text"],
             verify=list(data["verify"]),
             agent=data["agent"],
+            workers=data.get("workers", 1),
             branch=data["branch"],
             base=data["base"],
             limit_usd=data["usd"],

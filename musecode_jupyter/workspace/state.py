@@ -11,6 +11,7 @@ class WorktreeRecord(BaseModel):
     """A worktree; `created` and `removing` tell how far git got, as far as the log knows."""
 
     goal: int | None
+    task: int | None = None
     path: str
     branch: str
     base: str
@@ -44,8 +45,12 @@ class WorkspaceState(BaseModel):
     merges: dict[int, MergeRecord] = Field(default_factory=dict)
 
     def of_goal(self, goal: int) -> int | None:
-        """Seq of the worktree of `goal`, if there is one."""
-        return next((seq for seq, tree in self.worktrees.items() if tree.goal == goal), None)
+        """Seq of the worktree of `goal` itself, if there is one; those of its tasks are not meant."""
+        return next((s for s, tree in self.worktrees.items() if tree.goal == goal and tree.task is None), None)
+
+    def of_task(self, task: int) -> int | None:
+        """Seq of the worktree of `task`, if there is one."""
+        return next((seq for seq, tree in self.worktrees.items() if tree.task == task), None)
 
     def last_merge(self, goal: int) -> int | None:
         """Seq of the newest merge of `goal`, if there is one."""
@@ -64,7 +69,11 @@ class WorkspaceReducer:
         data = event.data
         if event.kind == "worktree.creating":
             state.worktrees[event.seq] = WorktreeRecord(
-                goal=data["goal"], path=data["path"], branch=data["branch"], base=data["base"]
+                goal=data["goal"],
+                task=data.get("task"),
+                path=data["path"],
+                branch=data["branch"],
+                base=data["base"],
             )
         elif event.kind == "worktree.created":
             state.worktrees[data["worktree"]].created = True

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musecode_jupyter.agents.scheduling import FileSets, Repository, choose, obstacles, weights
-from musecode_jupyter.agents.task_graph import TaskSpec, expand, meeting, problems_of
+from musecode_jupyter.agents.tasks.graph import TaskSpec, expand, meeting, problems_of
+from musecode_jupyter.agents.tasks.scheduling import FileSets, Repository, choose, obstacles, weights
 
 FILES = ("README.md", "pyproject.toml", "src/a.py", "src/b.py", "src/deep/c.py", "tests/test_a.py", "uv.lock")
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from musecode_jupyter.agents.task_graph import TaskSpec, expand, meeting
+from musecode_jupyter.agents.tasks.graph import TaskSpec, expand, meeting
 
 SERIAL = (
     "**/*.lock",

@@ -1,0 +1,123 @@
+"""The fold of task events: each task's declared and real files, worker, worktree, state, and why it stands so."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from musecode_jupyter.agents.tasks.graph import TaskSpec
+from musecode_jupyter.agents.tasks.scheduling import FileSets
+from musecode_jupyter.log.events import Event
+
+Standing = Literal["open", "leased", "paused", "done", "abandoned"]
+OVER = frozenset({"done", "abandoned"})
+
+
+class TaskRecord(BaseModel):
+    """One task. `gen` is the generation of the process that leased it: the lease ends with that process.
+
+    `since` is the event from which the worker works on it: its first lease, or the bounce that sent it back. `read`
+    and `written` are the files that its worker really saw and changed.
+    """
+
+    goal: int
+    spec: TaskSpec
+    by: str
+    state: Standing = "open"
+    agent: str = ""
+    worktree: int | None = None
+    gen: int = 0
+    since: int = 0
+    bounces: int = 0
+    exclusive: bool = False
+    read: list[str] = Field(default_factory=list)
+    written: list[str] = Field(default_factory=list)
+    wider: FileSets = FileSets((), ())
+    merge: int | None = None
+    commit: str = ""
+    why: str = ""
+
+    @property
+    def sets(self) -> FileSets:
+        """What it reads and writes: as declared, and as seen."""
+        return FileSets.of(self.spec, self.read, self.written)
+
+
+class TasksState(BaseModel):
+    """Tasks by seq of task.created. `gen` is the generation of the newest event."""
+
+    tasks: dict[int, TaskRecord] = Field(default_factory=dict)
+    by_worktree: dict[int, int] = Field(default_factory=dict)
+    gen: int = 0
+
+    def of_goal(self, goal: int) -> dict[int, TaskRecord]:
+        """The tasks of one goal, in the order in which they were made."""
+        return {seq: task for seq, task in self.tasks.items() if task.goal == goal}
+
+
+class TasksReducer:
+    """Folds task.*, and which files were read and changed in a task's worktree."""
+
+    name = "tasks"
+
+    def initial(self) -> TasksState:
+        return TasksState()
+
+    def apply(self, state: TasksState, event: Event) -> None:
+        if event.gen != state.gen:
+            state.gen = event.gen
+            for task in state.tasks.values():
+                if task.state == "leased":
+                    task.state, task.why = "open", "its worker's process ended"
+        if event.kind == "task.created":
+            self._created(state, event)
+        elif event.kind == "goal.resumed":
+            for task in state.of_goal(event.data["goal"]).values():
+                if task.state == "paused":
+                    task.state = "open"
+        elif event.kind.startswith("task."):
+            self._task(state, state.tasks[event.data["task"]], event)
+        elif event.kind in {"file.observed", "file.changed"}:
+            number = state.by_worktree.get(event.data["worktree"] or 0)
+            if number is not None:
+                task = state.tasks[number]
+                seen = task.read if event.kind == "file.observed" else task.written
+                if event.data["path"] not in seen:
+                    seen.append(event.data["path"])
+
+    def _created(self, state: TasksState, event: Event) -> None:
+        data = event.data
+        spec = TaskSpec(
+            name=data["name"],
+            goal=data["text"],
+            accept=tuple(data["accept"]),
+            reads=tuple(data["reads"]),
+            writes=tuple(data["writes"]),
+            after=tuple(data["after"]),
+            risk=data["risk"],
+        )
+        state.tasks[event.seq] = TaskRecord(goal=data["goal"], spec=spec, by=data["by"])
+
+    def _task(self, state: TasksState, task: TaskRecord, event: Event) -> None:
+        data = event.data
+        if event.kind == "task.leased":
+            task.state, task.agent, task.worktree, task.gen = "leased", data["agent"], data["worktree"], event.gen
+            task.why = ""
+            state.by_worktree[data["worktree"]] = data["task"]
+            if data["text"]:
+                task.since = event.seq
+        elif event.kind == "task.widened":
+            task.wider = FileSets(tuple(data["reads"]), tuple(data["writes"]))
+        elif event.kind == "task.bounced":
+            task.bounces += 1
+            task.exclusive = task.exclusive or data["exclusive"]
+            task.since, task.why = event.seq, data["why"]
+            if data["exclusive"]:
+                task.state = "open"
+        elif event.kind == "task.paused":
+            task.state, task.why = "paused", data["why"]
+        elif event.kind == "task.done":
+            task.state, task.merge, task.commit, task.why = "done", data["merge"], data["commit"], ""
+        elif event.kind == "task.abandoned":
+            task.state, task.why = "abandoned", data["why"]

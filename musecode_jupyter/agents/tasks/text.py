@@ -1,0 +1,56 @@
+"""The task graph as text: how each task stands, what it touches, and which tasks may not run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+
+from musecode_jupyter.agents.tasks.scheduling import Repository, obstacles
+from musecode_jupyter.agents.tasks.state import OVER, TaskRecord
+
+_INDENT = "     "
+
+
+def tasks_text(tasks: Mapping[int, TaskRecord], repository: Repository) -> str:
+    """All that is known of `tasks`, which belong to one goal; their numbers are those of their events."""
+    lines: list[str] = []
+    for seq, task in tasks.items():
+        spec = task.spec
+        lines.append(f"[{seq}] {spec.name}: {_standing(task, tasks)}")
+        lines += [f"{_INDENT}{line}" for line in spec.goal.strip().splitlines()]
+        lines += [f"{_INDENT}done when `{command}` passes" for command in spec.accept]
+        lines.append(f"{_INDENT}reads {_named(spec.reads)}{_beyond(task.wider.reads)}")
+        lines.append(f"{_INDENT}writes {_named(spec.writes)}{_beyond(task.wider.writes)}")
+        if spec.after:
+            lines.append(f"{_INDENT}after {', '.join(spec.after)}")
+        if spec.risk:
+            lines.append(f"{_INDENT}risk: {spec.risk}")
+    left = [task for task in tasks.values() if task.state not in OVER]
+    for one, other in combinations(left, 2):
+        why = obstacles(one.sets, other.sets, repository)
+        names = f"{one.spec.name} and {other.spec.name}"
+        lines.append(f"{names} may run side by side." if not why else f"{names} may not: {'; '.join(why)}.")
+    return "\n".join(lines)
+
+
+def _standing(task: TaskRecord, tasks: Mapping[int, TaskRecord]) -> str:
+    if task.state == "open":
+        done = {other.spec.name for other in tasks.values() if other.state == "done"}
+        waits = [name for name in task.spec.after if name not in done]
+        if waits:
+            return f"waits for {', '.join(waits)}"
+        return "runs next, with no other beside it" if task.exclusive else "not begun" if not task.agent else "to go on"
+    if task.state == "leased":
+        back = f", sent back {task.bounces} time{'s' * (task.bounces != 1)}: {task.why}" if task.bounces else ""
+        return f"{task.agent} works on it{back}"
+    if task.state == "done":
+        return f"done, landed by merge {task.merge}" if task.merge is not None else "done, nothing had to change"
+    return f"{'waits for you' if task.state == 'paused' else 'given up'}: {task.why}"
+
+
+def _named(paths: tuple[str, ...]) -> str:
+    return ", ".join(paths) or "(not said)"
+
+
+def _beyond(paths: tuple[str, ...]) -> str:
+    return f"; and really: {', '.join(paths)}" if paths else ""

@@ -1,0 +1,517 @@
+"""A goal with several workers: split into tasks, worked on side by side, landed one by one, judged as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from musecode_jupyter.agents.context import task_message
+from musecode_jupyter.agents.landing.queue import MergeQueue, Verdict, Work
+from musecode_jupyter.agents.mind import Task
+from musecode_jupyter.agents.tasks.facts import read_imports
+from musecode_jupyter.agents.tasks.graph import TaskSpec, expand, problems_of
+from musecode_jupyter.agents.tasks.propose import proposed
+from musecode_jupyter.agents.tasks.scheduling import FileSets, Repository, choose
+from musecode_jupyter.agents.tasks.state import OVER, TaskRecord, TasksState
+from musecode_jupyter.guard.ledger import LedgerState
+from musecode_jupyter.runtime.errors import LogError, MuseError
+from musecode_jupyter.runtime.process import to_the_end
+from musecode_jupyter.skills.goal import HARNESS, GoalRunner, GoalTools, branch_gone
+from musecode_jupyter.skills.task_planning import one_for_each
+from musecode_jupyter.skills.verify_command import cannot_run
+from musecode_jupyter.tools.executor import CallResult, FormedCall
+from musecode_jupyter.tools.registry import Place
+from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.rework import rework_on
+from musecode_jupyter.workspace.worktrees import commit_all, create_worktree, some_names
+
+MAX_ROUNDS = 3
+"""So often a task's work may be sent back before it is done with no other task beside it."""
+
+MAX_PLANS = 3
+"""So often a goal is split into tasks before it counts as stalled."""
+
+
+@dataclass(frozen=True)
+class FanOutTools:
+    """What the runner is handed beside the tools of any goal.
+
+    `worker` makes sure that the agent of this name exists. `halt` has every worker of the goal rest at its next step.
+    `guided` says that the model cannot propose tasks. `history` gives what was committed together.
+    """
+
+    queue: MergeQueue
+    worker: Callable[[str], Awaitable[None]]
+    halt: Callable[[int, str], None]
+    guided: bool
+    history: Callable[[], Awaitable[Repository]]
+
+
+class FanOutRunner(GoalRunner):
+    """Drives a goal with tasks from wherever the log says it is; used on the runtime thread."""
+
+    def __init__(self, tools: GoalTools, fan_out: FanOutTools, goal: int) -> None:
+        super().__init__(tools, goal)
+        self._f = fan_out
+        self._repository: Repository | None = None
+        self._holds: dict[int, str] = {}
+
+    @property
+    def tasks(self) -> dict[int, TaskRecord]:
+        """The tasks of this goal as folded, by seq of task.created."""
+        state = self._t.log.state("tasks")
+        assert isinstance(state, TasksState)
+        return state.of_goal(self.goal)
+
+    # --- preparing ---------------------------------------------------------------------------------------
+
+    async def _prepare(self) -> None:
+        record = self.record
+        results = await self._verify(await self._clean_place(record.base), "baseline")
+        missing = next((result for result in results if cannot_run(result)), None)
+        if missing is not None:
+            await self._stop("blocked", f"The verify command cannot run: {missing.output.strip().splitlines()[0]}")
+            return
+        passed = all(result.ok for result in results)
+        tree = await self._t.git.tree_of(record.base)
+        await self._judged("baseline", tree, record.base, results, passed, "")
+        if passed:
+            await self._stop(
+                "blocked",
+                f"The verify command is already green at {record.base[:10]}: nothing to do. "
+                f"{await self._uncommitted()}Give a --verify that fails as long as the goal is not met.",
+            )
+
+    # --- tasks -------------------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        await self._settle_merges()
+        if all(task.state in OVER for task in self.tasks.values()) and not await self._plan():
+            return
+        await self._fan_out()
+        waiting = {seq: task for seq, task in self.tasks.items() if task.state == "paused"}
+        if waiting:
+            told = " ".join(f"Task {task.spec.name}: {task.why}" for task in waiting.values())
+            await self._stop("blocked", told)
+            return
+        await self._emit("goal.claimed", text=_told(self.tasks), cause=self.goal)
+
+    async def _plan(self) -> bool:
+        """Split what is left of the goal into tasks; False if the goal has stopped instead."""
+        if self._plans() >= MAX_PLANS:
+            left = [f"{t.spec.name}: {t.why}" for t in self.tasks.values() if t.state == "abandoned"]
+            more = f" Not done: {'; '.join(left)}" if left else ""
+            await self._stop("stalled", f"Split into tasks {MAX_PLANS} times, and the check still fails.{more}")
+            return False
+        self._repository = None
+        specs = await (self._by_checks() if self._f.guided else self._by_lead())
+        if not specs and self._f.guided:
+            return True  # no check fails any more: what is left is to judge
+        specs = _renamed(specs, {task.spec.name for task in self.tasks.values()})
+        problems = problems_of(specs)
+        if problems:
+            await self._stop("stalled", f"The goal was not split into tasks: {problems[0]}")
+            return False
+        if not await self._may_run(specs):
+            return False
+        for spec in specs:
+            data = task_created(self.goal, spec, "harness" if self._f.guided else "lead")
+            await self._t.log.append("task.created", data, agent=self.record.agent, cause=(self.goal,))
+        return True
+
+    def _plans(self) -> int:
+        """How often tasks were made: between two plans lies a judgement of all that had landed."""
+        return self.record.judged + (1 if self.tasks else 0)
+
+    async def _by_checks(self) -> list[TaskSpec]:
+        place = await self._clean_place(await self._tip())
+        results = await self._verify(place, "plan")
+        failing = [(c, r) for c, r in zip(self.record.verify, results, strict=True) if not r.ok]
+        located = [await self._locate(result, place) for _, result in failing]
+        return one_for_each([result for _, result in failing], [command for command, _ in failing], located)
+
+    async def _locate(self, check: CallResult, place: Place) -> CallResult:
+        call = FormedCall("locate", {"check": check.call}, "harness", purpose="plan")
+        return await self._t.executor.run_one(
+            call, agent=HARNESS, turn=0, place=place, typed=frozenset(), cause=self.goal
+        )
+
+    async def _by_lead(self) -> list[TaskSpec]:
+        record = self.record
+        place = await self._clean_place(await self._tip())
+        await self._agent_state("running", f"splits goal {self.goal} into tasks")
+        since = max(self.goal, max(self.tasks, default=0))
+        try:
+            await self._t.loop.turn(Task(record.agent, place, self.goal, self.goal, tuple(record.verify)))
+        finally:
+            await self._agent_state("idle", "")
+        return proposed(list(self._t.log.events(since=since)), record.agent)
+
+    async def _may_run(self, specs: Sequence[TaskSpec]) -> bool:
+        """Whether the acceptance commands may run: those that the user typed may; others are asked about, once."""
+        new = sorted({command for spec in specs for command in spec.accept} - set(self.record.verify))
+        if not new:
+            return True
+        verdict = self._t.executor.policy.landing(None)
+        granted, why = verdict.decision == "allow", verdict.rule
+        if verdict.decision == "ask":
+            shown = {
+                "tasks": [f"{spec.name}: {spec.goal}" for spec in specs],
+                "commands": new,
+                "where": "in clean checkouts of the tasks' work",
+            }
+            answer = await self._t.approvals.ask(
+                "tasks", "run the tasks' acceptance commands", shown, agent=self.record.agent
+            )
+            granted, why = answer.granted, answer.why or "the user's answer"
+        if not granted:
+            await self._stop("blocked", f"The tasks' acceptance commands were denied ({why}): {'; '.join(new)}")
+        return granted
+
+    # --- workers -----------------------------------------------------------------------------------------
+
+    async def _fan_out(self) -> None:
+        running: dict[int, asyncio.Task[None]] = {}
+        try:
+            while True:
+                await self._start_ready(running)
+                if not running:
+                    break
+                done, _ = await asyncio.wait(running.values(), return_when=asyncio.FIRST_COMPLETED)
+                for seq in [seq for seq, task in running.items() if task in done]:
+                    running.pop(seq).result()
+        except asyncio.CancelledError:
+            for task in running.values():
+                task.cancel()
+            await to_the_end(_all_ended(running.values()))
+            raise
+        except Exception as first:
+            # The others end the step that is under way, and rest.
+            self._f.halt(self.goal, f"another worker ended: {first}")
+            await _all_ended(running.values())
+            for task in running.values():
+                error = None if task.cancelled() else task.exception()
+                if isinstance(error, LogError):
+                    raise error from first
+            raise
+        if any(task.state == "paused" for task in self.tasks.values()):
+            return
+        for seq, task in self.tasks.items():
+            if task.state == "open":
+                await self._task("task.abandoned", seq, why="what it comes after was not done")
+
+    async def _start_ready(self, running: dict[int, asyncio.Task[None]]) -> None:
+        self._t.rest(self.goal)
+        tasks = self.tasks
+        for seq in list(tasks):
+            await self._widen(seq)
+        tasks = self.tasks
+        waiting = {seq: task for seq, task in tasks.items() if task.state == "open" and seq not in running}
+        alone = next((seq for seq, task in waiting.items() if task.exclusive), None)
+        if alone is not None or any(tasks[seq].exclusive for seq in running):
+            # Its work met with others' too often: nothing else runs beside it.
+            names = [] if running or alone is None else [alone]
+        else:
+            names = await self._choose(waiting, running)
+        for seq in names:
+            agent = self._free_agent(tasks[seq], running)
+            await self._f.worker(agent)
+            self._holds[seq] = agent
+            running[seq] = asyncio.create_task(self._work_on(seq, agent), name=f"task {seq} of goal {self.goal}")
+
+    async def _choose(self, waiting: dict[int, TaskRecord], running: dict[int, asyncio.Task[None]]) -> list[int]:
+        by_name = {task.spec.name: seq for seq, task in self.tasks.items()}
+        abandoned = {task.spec.name for task in self.tasks.values() if task.state in {"abandoned", "paused"}}
+        chosen = choose(
+            [task.spec for seq, task in self.tasks.items() if seq in waiting or task.state == "done" or seq in running],
+            done={task.spec.name for task in self.tasks.values() if task.state == "done"},
+            running={self.tasks[seq].spec.name: self.tasks[seq].sets for seq in running},
+            repository=await self._known(),
+            width=self._width(len(running)),
+            held=abandoned,
+        )
+        return [by_name[name] for name in chosen]
+
+    async def _known(self) -> Repository:
+        if self._repository is None:
+            place = await self._clean_place(await self._tip())
+            files = await place.list_files()
+            imports = await self._t.effects.disk(read_imports, place.root, files)
+            history = await self._f.history()
+            self._repository = Repository(
+                files=tuple(files), imports=imports, together=history.together, commits=history.commits
+            )
+        return self._repository
+
+    def _width(self, running: int) -> int:
+        """How many may run: the user's ceiling, and no more than the budget has reserves for."""
+        record = self.record
+        ledger = self._t.log.state("ledger")
+        assert isinstance(ledger, LedgerState)
+        reserves = [reserve.usd for reserve in ledger.open.values() if reserve.agent in record.agents]
+        largest = max(reserves, default=0.0)
+        if record.limit_usd is None or not largest:
+            return record.workers
+        room = int((record.limit_usd - record.used_usd - sum(reserves)) / largest)
+        return max(1, min(record.workers, running + max(0, room)))
+
+    def _free_agent(self, task: TaskRecord, running: dict[int, asyncio.Task[None]]) -> str:
+        busy = {self._holds[seq] for seq in running}
+        if task.agent and task.agent not in busy:
+            return task.agent
+        return next(name for n in range(1, len(busy) + 2) if (name := f"worker-{n}") not in busy)
+
+    async def _work_on(self, seq: int, agent: str) -> None:
+        """Work on one task until it has landed, waits for the user, or is given up."""
+        worktree = await self._task_worktree(seq)
+        told = bool(self.tasks[seq].since) and self.tasks[seq].agent == agent
+        text = "" if told else task_message(self._t.log.get(seq).data)
+        await self._task("task.leased", seq, agent=agent, worktree=worktree, text=text)
+        while True:
+            record = self.tasks[seq]
+            await self._worker_state(agent, "running", f"task {record.spec.name}")
+            place = self._place(worktree)
+            try:
+                step = await self._t.loop.turn(Task(agent, place, record.since, self.goal, record.spec.accept))
+            finally:
+                await self._worker_state(agent, "idle", "")
+            if step.gave_up:
+                await self._task("task.abandoned", seq, why=step.text)
+                return
+            await self._widen(seq)
+            verdict = await self._hand_in(seq, agent, worktree)
+            if verdict is None or verdict.kind == "landed":
+                return
+            if verdict.kind == "held":
+                await self._task("task.paused", seq, why=verdict.why)
+                return
+            if record.bounces >= MAX_ROUNDS:
+                await self._task("task.abandoned", seq, why=f"sent back {record.bounces + 1} times; {verdict.why}")
+                return
+            if await self._send_back(seq, agent, worktree, verdict):
+                return
+
+    async def _hand_in(self, seq: int, agent: str, worktree: int) -> Verdict | None:
+        """Commit the work and have it land; None if there was nothing to land and the task is over or sent back."""
+        record = self.tasks[seq]
+        tree = self._workspace.worktrees[worktree]
+        inside = await Git.at_worktree(Path(tree.path), self._t.effects)
+        await self._back_on_branch(inside, tree)
+        title = record.spec.goal.strip().splitlines()[0][:72]
+        commit = await commit_all(
+            inside, f"{title}\n\nMusecode-Session: {self._t.session}\nMusecode-Task: {record.spec.name}"
+        )
+        if await self._t.git.tree_of(commit) == await self._t.git.tree_of(tree.base):
+            return await self._nothing_to_land(seq, agent, worktree, commit)
+        branch = f"refs/heads/{self.record.branch}"
+        if await self._t.git.ref(branch) is None:
+            return Verdict("held", 0, branch_gone(self.record))
+        written = set(await self._t.git.diff_paths(tree.base, commit))
+        files = (await self._known()).files
+        verdict = await self._f.queue.submit(
+            Work(
+                goal=self.goal,
+                task=seq,
+                title=title,
+                agent=agent,
+                worktree=worktree,
+                commit=commit,
+                base=tree.base,
+                kept=tree.branch,
+                ref=branch,
+                accept=record.spec.accept,
+                reads=expand(record.spec.reads, files) | set(record.read),
+                affected=self._affected(seq, written),
+                usd=self.record.used_usd,
+            )
+        )
+        if verdict.kind == "landed":
+            await self._task("task.done", seq, merge=verdict.merge, commit=verdict.commit)
+            await self._remove(worktree, verdict.commit or commit)
+        return verdict
+
+    async def _nothing_to_land(self, seq: int, agent: str, worktree: int, commit: str) -> Verdict | None:
+        results = await self._run_commands(self.tasks[seq].spec.accept, self._place(worktree), "accept")
+        if all(result.ok for result in results):
+            await self._task("task.done", seq, merge=None, commit=commit)
+            await self._remove(worktree, commit)
+            return None
+        output = next(result.output for result in results if not result.ok)
+        return Verdict(
+            "bounced",
+            0,
+            "nothing was changed, and the check fails",
+            f"Nothing was changed, and the check fails:\n{output}",
+        )
+
+    def _affected(self, seq: int, written: set[str]) -> tuple[str, ...]:
+        """Acceptance commands of landed tasks that read or wrote what this one changes, or changed what it read."""
+        mine = self.tasks[seq]
+        touched = written | set(mine.read)
+        found: dict[str, None] = {}
+        for task in self.tasks.values():
+            if task.state == "done" and task.merge is not None:
+                theirs = set(task.written)
+                if (written & (theirs | set(task.read))) or (touched & theirs):
+                    found.update(dict.fromkeys(task.spec.accept))
+        return tuple(command for command in found if command not in mine.spec.accept)
+
+    async def _send_back(self, seq: int, agent: str, worktree: int, verdict: Verdict) -> bool:
+        """Give the task back to its worker, on top of what the target holds now; True if it has to wait its turn."""
+        exclusive = self.tasks[seq].bounces + 1 >= MAX_ROUNDS
+        tree = self._workspace.worktrees[worktree]
+        report = verdict.report
+        if verdict.commit is not None and not await self._t.git.is_ancestor(verdict.commit, tree.base):
+            inside = await Git.at_worktree(Path(tree.path), self._t.effects)
+            files = await self._t.git.diff_paths(tree.base, verdict.commit)
+            again = await rework_on(inside, verdict.commit)
+            head = (await inside.head()).commit
+            await self._emit_raw(
+                "worktree.updated",
+                {"worktree": worktree, "commit": head, "target": verdict.commit, "files": files},
+            )
+            report += f"\n\nYour worktree holds what landed meanwhile ({some_names(files)}). Read these files again."
+            if again:
+                report += f" These files are as they landed, without your changes: {some_names(again)}. Do those again."
+        await self._task(
+            "task.bounced",
+            seq,
+            agent=agent,
+            merge=verdict.merge or None,
+            why=verdict.why,
+            report=report,
+            exclusive=exclusive,
+        )
+        return exclusive
+
+    async def _settle_merges(self) -> None:
+        """Bring what a restart cut off to its end: a merge that was landing lands, others are handed in again."""
+        for number, merge in list(self._workspace.merges.items()):
+            if merge.goal != self.goal or merge.task is None or self.tasks[merge.task].state in OVER:
+                continue
+            if merge.state not in {"landed", "bounced", "undone"}:
+                await self._f.queue.finish(number)
+            landed = self._workspace.merges[number]
+            if landed.state == "landed" and landed.new is not None:
+                await self._task("task.done", merge.task, merge=number, commit=landed.new)
+                worktree = self.tasks[merge.task].worktree
+                if worktree is not None:
+                    await self._remove(worktree, landed.new)
+
+    # --- the end -----------------------------------------------------------------------------------------
+
+    async def _judge(self) -> None:
+        tip = await self._tip()
+        results = await self._verify(await self._clean_place(tip), "judge")
+        passed = all(result.ok for result in results)
+        report = "" if passed else f"{self._report(results)} Propose the tasks that are left."
+        await self._judged("landing", await self._t.git.tree_of(tip), tip, results, passed, report)
+
+    async def _land(self) -> None:
+        # Everything has landed, task by task; what was judged is the branch itself.
+        await self._emit("goal.met", tree=self.record.tree, commit=self.record.commit, checks=self._last_checks())
+        await self.clean_up()
+
+    # --- small things ------------------------------------------------------------------------------------
+
+    async def _tip(self) -> str:
+        tip = await self._t.git.ref(f"refs/heads/{self.record.branch}")
+        if tip is None:
+            raise MuseError(branch_gone(self.record))
+        return tip
+
+    async def _task_worktree(self, seq: int) -> int:
+        known = self._workspace.of_task(seq)
+        if known is None:
+            name = f"{self._t.session}-{self.goal}-{self.tasks[seq].spec.name}"
+            known = await self._emit_raw(
+                "worktree.creating",
+                {
+                    "goal": self.goal,
+                    "task": seq,
+                    "path": str(self._t.worktrees / name),
+                    "branch": f"musecode/{self._t.session}/{self.goal}-{self.tasks[seq].spec.name}",
+                    "base": await self._tip(),
+                },
+            )
+        tree = self._workspace.worktrees[known]
+        if not tree.created or not Path(tree.path).is_dir():
+            await create_worktree(self._t.git, Path(tree.path), tree.branch, tree.base)
+            await self._emit_raw("worktree.created", {"worktree": known, "path": tree.path})
+        return known
+
+    async def _widen(self, seq: int) -> None:
+        """Write down what the task reads and writes beyond what was declared, if that has grown."""
+        if self.tasks[seq].state in OVER or not (self.tasks[seq].read or self.tasks[seq].written):
+            return
+        files = (await self._known()).files
+        task = self.tasks[seq]
+        declared = expand(task.spec.writes, files)
+        wider = FileSets(
+            tuple(sorted(set(task.read) - declared - expand(task.spec.reads, files))),
+            tuple(sorted(set(task.written) - declared)),
+        )
+        if wider != task.wider:
+            await self._task("task.widened", seq, reads=list(wider.reads), writes=list(wider.writes))
+
+    async def _run_commands(self, commands: Sequence[str], place: Place, purpose: str) -> list[CallResult]:
+        run = partial(
+            self._t.executor.run_one, agent=HARNESS, turn=0, place=place, typed=frozenset(commands), cause=self.goal
+        )
+        return [await run(FormedCall("run", {"command": command}, "harness", purpose=purpose)) for command in commands]
+
+    async def _remove(self, worktree: int, contained_in: str) -> None:
+        """Take the worktree of a task away whose work has landed; what holds more than that is kept."""
+        tree = self._workspace.worktrees.get(worktree)
+        if tree is not None:
+            await self._remove_worktree(worktree, tree, contained_in)
+
+    async def _worker_state(self, agent: str, state: str, why: str) -> None:
+        await self._t.log.append("agent.state", {"state": state, "why": why}, agent=agent)
+
+    async def _task(self, kind: str, seq: int, **data: object) -> int:
+        event = await self._t.log.append(kind, {"goal": self.goal, "task": seq, **data}, agent=HARNESS, cause=(seq,))
+        return event.seq
+
+
+def task_created(goal: int, spec: TaskSpec, by: str) -> dict[str, object]:
+    """The data of task.created for `spec`; `by` is user, lead or harness."""
+    return {
+        "goal": goal,
+        "name": spec.name,
+        "text": spec.goal,
+        "accept": list(spec.accept),
+        "reads": list(spec.reads),
+        "writes": list(spec.writes),
+        "after": list(spec.after),
+        "risk": spec.risk,
+        "by": by,
+    }
+
+
+def _renamed(specs: Sequence[TaskSpec], taken: set[str]) -> list[TaskSpec]:
+    """The tasks under names that no earlier task of the goal has."""
+    names: dict[str, str] = {}
+    for spec in specs:
+        number, name = 2, spec.name
+        while name in taken or name in names.values():
+            name, number = f"{spec.name[:36]}-{number}", number + 1
+        names.setdefault(spec.name, name)
+    return [
+        spec.model_copy(update={"name": names[spec.name], "after": tuple(names.get(one, one) for one in spec.after)})
+        for spec in specs
+    ]
+
+
+def _told(tasks: dict[int, TaskRecord]) -> str:
+    done = [task.spec.name for task in tasks.values() if task.state == "done"]
+    left = [task.spec.name for task in tasks.values() if task.state == "abandoned"]
+    return f"Done: {', '.join(done) or 'nothing'}." + (f" Given up: {', '.join(left)}." if left else "")
+
+
+async def _all_ended(tasks: Iterable[asyncio.Task[None]]) -> None:
+    if waiting := list(tasks):
+        await asyncio.wait(waiting)

@@ -1,0 +1,273 @@
+"""Goals with several workers: tasks side by side in worktrees, landed one by one on a branch that may move."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixtures.crew_scripts import Crew, edit, read
+from fixtures.model_scripts import Answer, Call
+from fixtures.model_server import ModelServer
+from fixtures.session_bench import Repo, Watch, end, only, session_on
+
+from musecode_jupyter.agents.tasks.propose import parse_tasks
+from musecode_jupyter.runtime.errors import UsageProblem
+from musecode_jupyter.session import GoalHandle, GoalSpec, Session
+from musecode_jupyter.session.preflight import graph_options
+from musecode_jupyter.session.replay import prove
+
+NAMES = ("one", "two", "three")
+VERIFY = tuple(f"grep -q right {name}.txt" for name in NAMES)
+MEND = {name: [[edit(f"{name}.txt", "wrong", "right")]] for name in NAMES}
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    repo = Repo(tmp_path / "repo")
+    repo.commit({f"{name}.txt": "first\nwrong\nlast\n" for name in NAMES})
+    return repo
+
+
+def tasks(*names: str, **more: dict[str, Any]) -> list[dict[str, Any]]:
+    """One task for each name: to mend the file of that name."""
+    return [
+        {
+            "name": name,
+            "goal": f"Mend {name}.txt.",
+            "accept": [f"grep -q right {name}.txt"],
+            "writes": [f"{name}.txt"],
+            **more.get(name, {}),
+        }
+        for name in names
+    ]
+
+
+def start(session: Session, given: list[dict[str, Any]] | None = None, workers: int = 3, **more: Any) -> GoalHandle:
+    graph = () if given is None else parse_tasks(given)
+    return session.start_goal(GoalSpec("mend all", VERIFY, workers=workers, tasks=graph, **more))
+
+
+def landed(repo: Repo) -> list[str]:
+    return [name for name in NAMES if "right" in repo.read(f"{name}.txt")]
+
+
+def test_three_tasks_are_worked_on_side_by_side_and_all_land(repo: Repo) -> None:
+    with ModelServer(Crew(MEND)) as server, session_on(server.base_url, repo.root) as session:
+        result = end(start(session, tasks(*NAMES)))
+        assert result.met, result.why
+        events = list(session.events())
+        text = session.call(lambda core: core.tasks_text())
+    assert landed(repo) == list(NAMES)
+    leased = only(events, "task.leased")
+    assert {event.data["agent"] for event in leased} == {"worker-1", "worker-2", "worker-3"}
+    assert leased[-1].seq < only(events, "task.done")[0].seq, "they ran one after the other"
+    assert len(only(events, "merge.landed")) == 3
+    for name in NAMES:
+        assert f"{name}: done, landed by merge" in text
+    # What landed is what was tested, tree by tree.
+    tested = {event.data["merge"]: event.data for event in only(events, "merge.tested")}
+    for event in only(events, "merge.landed"):
+        assert tested[event.data["merge"]]["passed"]
+        assert repo.git("rev-parse", f"{event.data['new']}^{{tree}}") == tested[event.data["merge"]]["tree"]
+    assert repo.worktrees == 1
+    assert repo.branches == ["main"]
+    assert repo.git("status", "--porcelain") == ""
+    proof = prove(session.folder)
+    assert proof.ok, proof.problem
+    assert proof.prompts == len(only(events, "model.requested"))
+
+
+def test_the_users_dirty_checkout_stays_as_it_is_while_others_land(repo: Repo) -> None:
+    repo.write("other.txt", "the user's own\n")
+    repo.write("untracked.txt", "new\n")
+    with ModelServer(Crew(MEND)) as server, session_on(server.base_url, repo.root) as session:
+        assert end(start(session, tasks(*NAMES))).met
+    assert landed(repo) == list(NAMES)
+    assert repo.read("other.txt") == "the user's own\n"
+    assert repo.read("untracked.txt") == "new\n"
+
+
+def test_the_lead_proposes_the_tasks_and_is_told_what_is_wrong_with_them(repo: Repo) -> None:
+    bad = Answer("I split it.", [Call("propose_tasks", {"tasks": tasks("one") * 2})])
+    good = Answer("Again.", [Call("propose_tasks", {"tasks": tasks(*NAMES)})])
+    plan = [read("one.txt"), bad, good, Answer("Three tasks.")]
+    with ModelServer(Crew(MEND, plan)) as server, session_on(server.base_url, repo.root) as session:
+        assert end(start(session)).met
+        events = list(session.events())
+    failed = only(events, "tool.failed")
+    assert [event.data["output"] for event in failed] == [
+        "The tasks cannot be taken. Two tasks are called 'one'. Give each a name of its own."
+    ]
+    assert [event.data["by"] for event in only(events, "task.created")] == ["lead"] * 3
+    assert landed(repo) == list(NAMES)
+
+
+def test_tasks_with_one_file_and_tasks_that_need_others_wait(repo: Repo) -> None:
+    repo.commit({"shared.txt": "a wrong\nb\nb\nb\nc wrong\n"})
+    given = [
+        {"name": "a", "goal": "a", "accept": ["grep -q 'a right' shared.txt"], "writes": ["shared.txt"]},
+        {"name": "c", "goal": "c", "accept": ["grep -q 'c right' shared.txt"], "writes": ["shared.txt"]},
+        *tasks("one", one={"after": ["a"]}),
+        *tasks("two", "three"),
+    ]
+    play = {
+        **MEND,
+        "a": [[read("shared.txt"), edit("shared.txt", "a wrong", "a right")]],
+        "c": [[read("shared.txt"), edit("shared.txt", "c wrong", "c right")]],
+    }
+    with ModelServer(Crew(play)) as server, session_on(server.base_url, repo.root) as session:
+        assert end(start(session, given, workers=8)).met
+        events = list(session.events())
+    number = {event.data["name"]: event.seq for event in only(events, "task.created")}
+    lease = {event.data["task"]: event.seq for event in only(events, "task.leased")}
+    done = {event.data["task"]: event.seq for event in only(events, "task.done")}
+    assert done[number["a"]] < lease[number["c"]]
+    assert done[number["a"]] < lease[number["one"]]
+    assert lease[number["two"]] < done[number["a"]]
+
+
+def test_a_conflict_goes_back_to_its_worker_with_regions_and_is_mended(repo: Repo) -> None:
+    def users_commit() -> None:
+        repo.commit({"one.txt": "first, by the user\nwrong!\nlast\n"})
+
+    again = [read("one.txt"), edit("one.txt", "wrong!", "right!")]
+    crew = Crew({**MEND, "one": [MEND["one"][0], again]}, deeds={("one", 0, 1): users_commit})
+    with ModelServer(crew) as server, session_on(server.base_url, repo.root) as session:
+        assert end(start(session, tasks(*NAMES))).met
+        events = list(session.events())
+        agent = next(e.data["agent"] for e in only(events, "task.bounced"))
+    assert repo.read("one.txt") == "first, by the user\nright!\nlast\n"
+    bounced = only(events, "task.bounced")
+    assert len(bounced) == 1
+    for part in ("one.txt", "wrong!", "right"):
+        assert part in bounced[0].data["report"]
+    assert [e.agent for e in events if e.kind == "file.changed" and e.data["path"] == "one.txt"] == [agent, agent]
+    assert len(only(events, "agent.created")) == 4, "the same workers went on"
+
+
+def test_a_clean_merge_that_breaks_is_caught_before_it_lands(repo: Repo) -> None:
+    """One renames a function, another adds a call of the old name: the texts merge, the program does not run."""
+    repo.commit({"lib.py": "def old(x):\n    return x + 1\n", "app.py": "import lib\n\nprint('app')\n"})
+    given = [
+        {
+            "name": "rename",
+            "goal": "rename old to new",
+            "accept": ["python3 -c 'import lib; lib.new(1)'"],
+            "writes": ["lib.py"],
+        },
+        {
+            "name": "call",
+            "goal": "call it",
+            "accept": ["python3 app.py | grep -q 2"],
+            "reads": [],
+            "writes": ["notes/x.txt", "app.txt"],
+        },
+        *tasks(*NAMES),
+    ]
+    play = {
+        **MEND,
+        "rename": [[edit("lib.py", "def old", "def new")]],
+        "call": [[edit("app.py", "print('app')", "print(lib.old(1))")], [edit("app.py", "lib.old", "lib.new")]],
+    }
+    with ModelServer(Crew(play)) as server, session_on(server.base_url, repo.root) as session:
+        watch = Watch(session)
+        assert end(start(session, given, workers=8)).met
+        watch.until("goal.met")
+        events = list(session.events())
+    assert repo.read("app.py").endswith("print(lib.new(1))\n")
+    red = [event for event in only(events, "merge.tested") if not event.data["passed"]]
+    bounced = only(events, "merge.bounced")
+    if bounced:
+        # Whoever came second was sent back, by a test on the merged tree.
+        assert [event.data["merge"] for event in red] == [event.data["merge"] for event in bounced]
+    # No commit of the branch has a tree that does not run.
+    for commit in repo.git("rev-list", "--first-parent", "main").split()[:-3]:
+        repo.git("checkout", "-q", commit)
+        assert subprocess.run(["python3", "app.py"], cwd=repo.root, check=False, capture_output=True).returncode == 0
+    repo.git("checkout", "-q", "main")
+
+
+def test_a_landing_that_is_denied_waits_for_the_user_and_the_rest_goes_on(repo: Repo) -> None:
+    with (
+        ModelServer(Crew(MEND)) as server,
+        session_on(server.base_url, repo.root, interactive=True, approvals="ask") as session,
+    ):
+        watch = Watch(session)
+        handle = start(session, tasks(*NAMES))
+        first = watch.until("approval.requested", action="land")
+        assert set(first.data["shown"]) >= {"diff", "checks", "files", "branch"}
+        session.answer(first.seq, "deny", by="test", why="not today")
+        second = watch.until("approval.requested", since=first.seq, action="land")
+        session.answer(second.seq, "approve_session", by="test")
+        result = end(handle)
+        assert result.status == "blocked"
+        assert "not today" in result.why
+        assert len(landed(repo)) == 2
+        session.resume_goal(handle.number)
+        assert end(handle).met
+    assert landed(repo) == list(NAMES)
+
+
+def wait_pending(session: Session, watch: Watch, answered: set[int]) -> int:
+    """The number of the next question that is not answered yet."""
+    with watch._changed:
+        found = watch._changed.wait_for(
+            lambda: next((e for e in watch.events if e.kind == "approval.requested" and e.seq not in answered), None),
+            60,
+        )
+    assert found is not None
+    return found.seq
+
+
+@pytest.mark.parametrize("when", ["task.leased", "merge.enqueued", "merge.tested", "merge.landed", "task.done"])
+def test_closed_in_the_middle_and_resumed_nothing_is_done_twice(repo: Repo, when: str) -> None:
+    with ModelServer(Crew(MEND)) as server:
+        with session_on(server.base_url, repo.root) as session:
+            watch = Watch(session)
+            handle = start(session, tasks(*NAMES))
+            watch.until(when)
+            name = session.id
+        with session_on(server.base_url, repo.root, resume=name) as session:
+            session.resume_goal(handle.number)
+            result = end(session.handle(handle.number))
+            assert result.met, result.why
+            events = list(session.events())
+    assert landed(repo) == list(NAMES)
+    changed = [e.data["path"] for e in only(events, "file.changed")]
+    assert sorted(changed) == sorted(set(changed)), "an edit was made twice"
+    assert repo.worktrees == 1
+    assert repo.branches == ["main"]
+    proof = prove(session.folder)
+    assert proof.ok, proof.problem
+
+
+def test_what_comes_after_a_task_that_fails_is_not_begun(repo: Repo) -> None:
+    stuck = {**MEND, "one": [[edit("one.txt", "first", "second")]]}
+    given = tasks(*NAMES, two={"after": ["one"]})
+    lead = [Answer("I have no further tasks.")]
+    with ModelServer(Crew(stuck, lead)) as server, session_on(server.base_url, repo.root) as session:
+        result = end(start(session, given))
+        text = session.call(lambda core: core.tasks_text())
+    assert result.status == "stalled"
+    assert landed(repo) == ["three"]
+    assert "one: given up: sent back 4 times" in text
+    assert "two: given up: what it comes after was not done" in text
+
+
+def test_the_options_and_their_errors(repo: Repo, tmp_path: Path) -> None:
+    file = tmp_path / "tasks.json"
+    file.write_text('{"tasks": [{"name": "A", "goal": "", "accept": []}]}')
+    with pytest.raises(UsageProblem, match="'A' is no task name"):
+        graph_options(workers=None, tasks=str(file))
+    file.write_text("[{]")
+    with pytest.raises(UsageProblem, match="is no JSON"):
+        graph_options(workers=None, tasks=str(file))
+    with pytest.raises(UsageProblem, match="No such file"):
+        graph_options(workers=None, tasks=str(tmp_path / "none.json"))
+    with ModelServer(Crew(MEND)) as server, session_on(server.base_url, repo.root) as session:
+        for workers in (0, -1, 65):
+            with pytest.raises(UsageProblem, match="from 1 to 64"):
+                start(session, workers=workers)
+        assert session.call(lambda core: core.tasks_text()).startswith("There are no tasks")
