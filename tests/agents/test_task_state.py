@@ -1,0 +1,100 @@
+"""The fold of tasks: leases end with their process, bounces count, real files widen the declared ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from musecode_jupyter.agents.tasks.scheduling import Repository
+from musecode_jupyter.agents.tasks.state import TasksReducer, TasksState
+from musecode_jupyter.agents.tasks.text import tasks_text
+from musecode_jupyter.log.events import Event
+
+GOAL = 3
+
+
+class Story:
+    """A fold that is told events, numbered from 10 on."""
+
+    def __init__(self) -> None:
+        self.reducer = TasksReducer()
+        self.state: TasksState = self.reducer.initial()
+        self.seq = 9
+        self.gen = 1
+
+    def tell(self, kind: str, **data: Any) -> int:
+        self.seq += 1
+        event = Event(
+            v=1,
+            b=1,
+            label="",
+            seq=self.seq,
+            ts="2026-01-05T09:00:00+00:00",
+            gen=self.gen,
+            kind=kind,
+            agent="harness",
+            turn=0,
+            cause=(),
+            data={"goal": GOAL, **data},
+        )
+        self.reducer.apply(self.state, event)
+        return self.seq
+
+    def task(self, name: str, **more: Any) -> int:
+        declared = {"accept": ["true"], "reads": [], "writes": [f"{name}.py"], "after": [], "risk": "", "by": "user"}
+        return self.tell("task.created", name=name, text=f"do {name}", **{**declared, **more})
+
+    def text(self) -> str:
+        return tasks_text(self.state.of_goal(GOAL), Repository(files=("a.py", "b.py", "c.py")))
+
+
+def test_a_lease_ends_with_the_process_that_gave_it() -> None:
+    story = Story()
+    task = story.task("a")
+    told = story.tell("task.leased", task=task, agent="worker-1", worktree=5, text="Task a: do a")
+    assert (story.state.tasks[task].state, story.state.tasks[task].since) == ("leased", told)
+    story.gen = 2
+    story.tell("session.resumed")
+    assert story.state.tasks[task].state == "open"
+    story.tell("task.leased", task=task, agent="worker-1", worktree=5, text="")
+    assert (story.state.tasks[task].state, story.state.tasks[task].since) == ("leased", told), "it is told once"
+
+
+def test_real_files_count_beside_the_declared_ones() -> None:
+    story = Story()
+    task, other = story.task("a"), story.task("b")
+    story.tell("task.leased", task=task, agent="worker-1", worktree=5, text="x")
+    story.tell("file.observed", worktree=5, path="c.py")
+    story.tell("file.changed", worktree=5, path="b.py")
+    story.tell("file.changed", worktree=6, path="d.py")
+    story.tell("file.changed", worktree=None, path="e.py")
+    assert (story.state.tasks[task].read, story.state.tasks[task].written) == (["c.py"], ["b.py"])
+    story.tell("task.widened", task=task, reads=["c.py"], writes=["b.py"])
+    assert other in story.state.tasks
+    assert story.text() == (
+        "[10] a: worker-1 works on it\n     do a\n     done when `true` passes\n"
+        "     reads (not said); and really: c.py\n     writes a.py; and really: b.py\n"
+        "[11] b: not begun\n     do b\n     done when `true` passes\n     reads (not said)\n     writes b.py\n"
+        "a and b may not: both write b.py."
+    )
+
+
+def test_what_bounced_too_often_runs_alone_and_what_waits_goes_on_when_the_goal_is_resumed() -> None:
+    story = Story()
+    task = story.task("a", after=["z"])
+    assert "a: waits for z" in story.text()
+    story.tell("task.leased", task=task, agent="worker-1", worktree=5, text="x")
+    bounce = {"task": task, "agent": "worker-1", "merge": 9, "why": "it conflicts", "report": "..."}
+    story.tell("task.bounced", **bounce, exclusive=False)
+    assert "worker-1 works on it, sent back 1 time: it conflicts" in story.text()
+    back = story.tell("task.bounced", **bounce, exclusive=True)
+    record = story.state.tasks[task]
+    assert (record.state, record.exclusive, record.bounces, record.since) == ("open", True, 2, back)
+    story.tell("task.paused", task=task, why="denied")
+    assert "waits for you: denied" in story.text()
+    story.tell("goal.resumed")
+    assert story.state.tasks[task].state == "open"
+    story.tell("task.abandoned", task=task, why="no idea")
+    assert "given up: no idea" in story.text()
+    story.gen = 2
+    story.tell("goal.resumed")
+    assert story.state.tasks[task].state == "abandoned"
