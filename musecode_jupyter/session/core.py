@@ -15,6 +15,7 @@ from musecode_jupyter._version import __version__
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import LOCATE, Guided
 from musecode_jupyter.agents.landing.history import merges_text
+from musecode_jupyter.agents.landing.queue import MergeQueue
 from musecode_jupyter.agents.landing.state import MergesState
 from musecode_jupyter.agents.landing.tools import LandingTools
 from musecode_jupyter.agents.landing.undo import settle, undo
@@ -654,7 +655,7 @@ class SessionCore:
             return Repository()
 
         fan_out = FanOutTools(
-            queue=self._queue(git),
+            queue=MergeQueue(tools),
             worker=partial(self._ensure_agent, role="worker"),
             halt=self._pausing.__setitem__,
             guided=self.gate.info.profile == "guided",

@@ -9,19 +9,22 @@ from functools import partial
 from pathlib import Path
 
 from musecode_jupyter.agents.context import task_message
-from musecode_jupyter.agents.landing.queue import MergeQueue, Verdict, Work
+from musecode_jupyter.agents.landing.checks import run_commands
+from musecode_jupyter.agents.landing.queue import MergeQueue
+from musecode_jupyter.agents.landing.state import FINAL, MergesState
+from musecode_jupyter.agents.landing.tools import HARNESS
+from musecode_jupyter.agents.landing.work import Verdict, Work
 from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.tasks.facts import read_imports
 from musecode_jupyter.agents.tasks.graph import TaskSpec, expand, problems_of
 from musecode_jupyter.agents.tasks.propose import proposed
-from musecode_jupyter.agents.tasks.scheduling import FileSets, Repository, choose
+from musecode_jupyter.agents.tasks.scheduling import FileSets, Footprint, Repository, choose, related
 from musecode_jupyter.agents.tasks.state import OVER, TaskRecord, TasksState
 from musecode_jupyter.guard.ledger import LedgerState
 from musecode_jupyter.runtime.errors import LogError, MuseError
 from musecode_jupyter.runtime.process import to_the_end
-from musecode_jupyter.skills.goal import HARNESS, GoalRunner, GoalTools, branch_gone
+from musecode_jupyter.skills.goal import GoalRunner, GoalTools, branch_gone
 from musecode_jupyter.skills.task_planning import one_for_each
-from musecode_jupyter.skills.verify_command import cannot_run
 from musecode_jupyter.tools.executor import CallResult, FormedCall
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
@@ -58,6 +61,7 @@ class FanOutRunner(GoalRunner):
         self._f = fan_out
         self._repository: Repository | None = None
         self._holds: dict[int, str] = {}
+        self._imports: dict[str, frozenset[str]] = {}
 
     @property
     def tasks(self) -> dict[int, TaskRecord]:
@@ -66,24 +70,8 @@ class FanOutRunner(GoalRunner):
         assert isinstance(state, TasksState)
         return state.of_goal(self.goal)
 
-    # --- preparing ---------------------------------------------------------------------------------------
-
-    async def _prepare(self) -> None:
-        record = self.record
-        results = await self._verify(await self._clean_place(record.base), "baseline")
-        missing = next((result for result in results if cannot_run(result)), None)
-        if missing is not None:
-            await self._stop("blocked", f"The verify command cannot run: {missing.output.strip().splitlines()[0]}")
-            return
-        passed = all(result.ok for result in results)
-        tree = await self._t.git.tree_of(record.base)
-        await self._judged("baseline", tree, record.base, results, passed, "")
-        if passed:
-            await self._stop(
-                "blocked",
-                f"The verify command is already green at {record.base[:10]}: nothing to do. "
-                f"{await self._uncommitted()}Give a --verify that fails as long as the goal is not met.",
-            )
+    async def _baseline_place(self) -> Place:
+        return await self._clean_place(self.record.base)
 
     # --- tasks -------------------------------------------------------------------------------------------
 
@@ -199,8 +187,8 @@ class FanOutRunner(GoalRunner):
             raise
         if any(task.state == "paused" for task in self.tasks.values()):
             return
-        for seq, task in self.tasks.items():
-            if task.state == "open":
+        for seq, left in self.tasks.items():
+            if left.state == "open":
                 await self._task("task.abandoned", seq, why="what it comes after was not done")
 
     async def _start_ready(self, running: dict[int, asyncio.Task[None]]) -> None:
@@ -310,7 +298,7 @@ class FanOutRunner(GoalRunner):
         if await self._t.git.ref(branch) is None:
             return Verdict("held", 0, branch_gone(self.record))
         written = set(await self._t.git.diff_paths(tree.base, commit))
-        files = (await self._known()).files
+        await self._learn_imports(inside)
         verdict = await self._f.queue.submit(
             Work(
                 goal=self.goal,
@@ -323,8 +311,8 @@ class FanOutRunner(GoalRunner):
                 kept=tree.branch,
                 ref=branch,
                 accept=record.spec.accept,
-                reads=expand(record.spec.reads, files) | set(record.read),
-                affected=self._affected(seq, written),
+                reads=frozenset({*record.spec.reads, *record.read}),
+                affected=partial(self._affected, seq, written),
                 usd=self.record.used_usd,
             )
         )
@@ -334,7 +322,7 @@ class FanOutRunner(GoalRunner):
         return verdict
 
     async def _nothing_to_land(self, seq: int, agent: str, worktree: int, commit: str) -> Verdict | None:
-        results = await self._run_commands(self.tasks[seq].spec.accept, self._place(worktree), "accept")
+        results = await run_commands(self._t, self.tasks[seq].spec.accept, self._place(worktree), "accept", self.goal)
         if all(result.ok for result in results):
             await self._task("task.done", seq, merge=None, commit=commit)
             await self._remove(worktree, commit)
@@ -347,17 +335,22 @@ class FanOutRunner(GoalRunner):
             f"Nothing was changed, and the check fails:\n{output}",
         )
 
+    async def _learn_imports(self, inside: Git) -> None:
+        found = await self._t.effects.disk(read_imports, inside.root, await inside.list_files())
+        for path, used in [*(await self._known()).imports.items(), *found.items()]:
+            self._imports[path] = self._imports.get(path, frozenset()) | used
+
     def _affected(self, seq: int, written: set[str]) -> tuple[str, ...]:
-        """Acceptance commands of landed tasks that read or wrote what this one changes, or changed what it read."""
+        """Acceptance commands of landed tasks that this one's change could break, or that could break this one."""
         mine = self.tasks[seq]
-        touched = written | set(mine.read)
-        found: dict[str, None] = {}
+        footprint = Footprint(frozenset(mine.read), frozenset(written))
+        commands: dict[str, None] = {}
         for task in self.tasks.values():
             if task.state == "done" and task.merge is not None:
-                theirs = set(task.written)
-                if (written & (theirs | set(task.read))) or (touched & theirs):
-                    found.update(dict.fromkeys(task.spec.accept))
-        return tuple(command for command in found if command not in mine.spec.accept)
+                theirs = Footprint(frozenset(task.read), frozenset(task.written))
+                if related(footprint, theirs, self._imports):
+                    commands.update(dict.fromkeys(task.spec.accept))
+        return tuple(command for command in commands if command not in mine.spec.accept)
 
     async def _send_back(self, seq: int, agent: str, worktree: int, verdict: Verdict) -> bool:
         """Give the task back to its worker, on top of what the target holds now; True if it has to wait its turn."""
@@ -389,12 +382,14 @@ class FanOutRunner(GoalRunner):
 
     async def _settle_merges(self) -> None:
         """Bring what a restart cut off to its end: a merge that was landing lands, others are handed in again."""
-        for number, merge in list(self._workspace.merges.items()):
+        state = self._t.log.state("merges")
+        assert isinstance(state, MergesState)
+        for number, merge in list(state.merges.items()):
             if merge.goal != self.goal or merge.task is None or self.tasks[merge.task].state in OVER:
                 continue
-            if merge.state not in {"landed", "bounced", "undone"}:
+            if merge.state not in FINAL:
                 await self._f.queue.finish(number)
-            landed = self._workspace.merges[number]
+            landed = state.merges[number]
             if landed.state == "landed" and landed.new is not None:
                 await self._task("task.done", merge.task, merge=number, commit=landed.new)
                 worktree = self.tasks[merge.task].worktree
@@ -456,12 +451,6 @@ class FanOutRunner(GoalRunner):
         )
         if wider != task.wider:
             await self._task("task.widened", seq, reads=list(wider.reads), writes=list(wider.writes))
-
-    async def _run_commands(self, commands: Sequence[str], place: Place, purpose: str) -> list[CallResult]:
-        run = partial(
-            self._t.executor.run_one, agent=HARNESS, turn=0, place=place, typed=frozenset(commands), cause=self.goal
-        )
-        return [await run(FormedCall("run", {"command": command}, "harness", purpose=purpose)) for command in commands]
 
     async def _remove(self, worktree: int, contained_in: str) -> None:
         """Take the worktree of a task away whose work has landed; what holds more than that is kept."""

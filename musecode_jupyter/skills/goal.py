@@ -117,8 +117,7 @@ class GoalRunner:
 
     async def _prepare(self) -> None:
         record = self.record
-        worktree = await self._worktree(record)
-        results = await self._verify(self._place(worktree), "baseline")
+        results = await self._verify(await self._baseline_place(), "baseline")
         missing = next((r for r in results if cannot_run(r)), None)
         head = await self._t.git.tree_of(record.base)
         if missing is not None:
@@ -132,6 +131,10 @@ class GoalRunner:
                 f"The verify command is already green at {record.base[:10]}: nothing to do. "
                 f"{await self._uncommitted()}Give a --verify that fails as long as the goal is not met.",
             )
+
+    async def _baseline_place(self) -> Place:
+        """Where the verify commands are run before any work."""
+        return self._place(await self._worktree(self.record))
 
     async def _uncommitted(self) -> str:
         changed = await self._t.git.status()

@@ -157,7 +157,13 @@ class TestBouncing:
         more = "from lib import area\n\n\ndef check():\n    assert area(1, 1) == 1\n"
         second_check = "python -c 'import more; more.check()'"
         second = work(
-            repo, goal, "call", {"more.py": more}, second_check, reads=frozenset({"lib.py"}), affected=(check, check)
+            repo,
+            goal,
+            "call",
+            {"more.py": more},
+            second_check,
+            reads=frozenset({"lib.py"}),
+            affected=lambda: (check, check),
         )
         one, two = submit(session, first, second)
         assert (one.kind, two.kind) == ("landed", "bounced")
@@ -171,7 +177,9 @@ class TestBouncing:
         assert_tested(session, repo)
 
     def test_what_breaks_an_earlier_task_bounces(self, repo: Repo, session: Session, goal: int) -> None:
-        made = work(repo, goal, "a", {"other.txt": "new\n"}, "true", affected=("grep -q other other.txt", "true"))
+        made = work(
+            repo, goal, "a", {"other.txt": "new\n"}, "true", affected=lambda: ("grep -q other other.txt", "true")
+        )
         (verdict,) = submit(session, made)
         assert verdict.kind == "bounced"
         assert "`grep -q other other.txt`, which another task needs that landed before" in verdict.report

@@ -17,7 +17,7 @@ from musecode_jupyter.agents.landing.reports import conflict_report, failure_rep
 from musecode_jupyter.agents.landing.state import FINAL, Merge, MergesState
 from musecode_jupyter.agents.landing.tools import HARNESS, LandingTools
 from musecode_jupyter.agents.landing.work import Merged, Review, Validator, Verdict, Work
-from musecode_jupyter.agents.task_graph import expand
+from musecode_jupyter.agents.tasks.graph import expand
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.tools.executor import CallResult
@@ -174,7 +174,7 @@ class MergeQueue:
 
     def _groups(self, work: Work) -> list[tuple[str, list[str]]]:
         accept = list(dict.fromkeys(work.accept))
-        affected = [command for command in dict.fromkeys(work.affected) if command not in accept]
+        affected = [command for command in dict.fromkeys(work.affected()) if command not in accept]
         return [("acceptance", accept), *([("affected", affected)] if affected else [])]
 
     async def _test(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,7 +32,8 @@ class Work:
     reads
         Paths that were really read, and patterns that were declared.
     affected
-        Further commands to run on the merge: acceptance of landed tasks that this one touches.
+        Gives further commands to run on the merge: acceptance of landed tasks that this one touches. Asked when its
+        turn has come, since others land while it waits.
     usd
         Money so far, for the question to the user.
     """
@@ -48,7 +49,7 @@ class Work:
     ref: str
     accept: tuple[str, ...]
     reads: frozenset[str] = frozenset()
-    affected: tuple[str, ...] = ()
+    affected: Callable[[], Sequence[str]] = tuple
     usd: float = 0.0
 
     @property

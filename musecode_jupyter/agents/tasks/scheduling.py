@@ -27,6 +27,9 @@ SERIAL = (
 )
 """Two concurrent changes of such files do not add up even where they merge: locks, project files, generated code."""
 
+KNOWN = (".py", ".pyi", ".md", ".rst", ".txt")
+"""Endings of files of which it is known what uses them: imports say it of Python, and nothing uses prose."""
+
 TOGETHER = Fraction(3, 4)
 """Share of the commits that changed the rarer of two files and also the other, from which on they count as one."""
 
@@ -124,6 +127,41 @@ def choose(
             beside[name] = sets
             chosen.append(name)
     return chosen
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a task really read and wrote."""
+
+    read: frozenset[str]
+    written: frozenset[str]
+
+
+def related(one: Footprint, other: Footprint, imports: Mapping[str, frozenset[str]]) -> bool:
+    """Whether a change of one task can break what the other did: by a file of both, or through imports.
+
+    A written file that is neither Python nor prose can be used in ways that are not known here: it relates to all.
+    """
+    if not one.written or not other.written:
+        return False
+    if any(not name.endswith(KNOWN) for name in one.written | other.written):
+        return True
+    for mine, theirs in ((one, other), (other, one)):
+        if mine.written & used_by(theirs.read | theirs.written, imports):
+            return True
+    return False
+
+
+def used_by(files: Collection[str], imports: Mapping[str, frozenset[str]]) -> set[str]:
+    """`files` and all that they import, directly or through others."""
+    seen: set[str] = set()
+    queue = list(files)
+    while queue:
+        name = queue.pop()
+        if name not in seen:
+            seen.add(name)
+            queue += imports.get(name, ())
+    return seen
 
 
 def weights(tasks: Sequence[TaskSpec]) -> dict[str, int]:
