@@ -184,7 +184,7 @@ def test_a_clean_merge_that_breaks_is_caught_before_it_lands(repo: Repo, first: 
     assert len(red) == 1
     for commit in repo.git("rev-list", "--first-parent", f"{base}..main").split():
         repo.git("checkout", "-q", commit)
-        ran = subprocess.run(["python3", "app.py"], cwd=repo.root, check=False, capture_output=True)
+        ran = subprocess.run(["python3", "-B", "app.py"], cwd=repo.root, check=False, capture_output=True)
         assert ran.returncode == 0, "a commit of the branch does not run"
 
 
