@@ -180,7 +180,7 @@ class GoalRunner:
             "merge.enqueued",
             {"goal": self.goal, "commit": commit, "tree": await self._t.git.tree_of(commit), "ref": ref},
         )
-        check = await check_merge(self._t.git, target, commit)
+        check = await check_merge(self._t.git, target, commit, f"{title}\n\nMerge {commit[:12]} into {target[:12]}\n")
         await self._emit_raw(
             "merge.checked",
             {

@@ -65,9 +65,10 @@ class MergeCheck:
 async def check_merge(git: Git, target_commit: str, source_commit: str, message: str | None = None) -> MergeCheck:
     """Merge `source_commit` into `target_commit` in the object store only.
 
-    A fast-forward gives the source itself (or the target, if it holds the source already); else a merge
-    commit with both parents. Its author is fixed and its date is that of the younger parent, so the same two
-    commits give the same merge commit whenever this runs.
+    A source that is one commit on top of the target is landed as it is (and the target, if it holds the source already);
+    else a merge commit with both parents, the target first. So what one meets on the branch, following first parents,
+    are landed trees only, not the steps towards them. Its author is fixed and its date is that of the younger parent,
+    so the same two commits give the same merge commit whenever this runs.
 
     Raises
     ------
@@ -77,7 +78,8 @@ async def check_merge(git: Git, target_commit: str, source_commit: str, message:
     target, source = await git.resolve(target_commit), await git.resolve(source_commit)
     if await git.is_ancestor(source, target):
         return MergeCheck(await git.tree_of(target), target, fast_forward=True)
-    if await git.is_ancestor(target, source):
+    parents = (await git.run("show", "-s", "--format=%P", source)).line().split()
+    if parents == [target]:
         return MergeCheck(await git.tree_of(source), source, fast_forward=True)
     base = await git.run("merge-base", target, source, check=False)
     if base.code == 1:

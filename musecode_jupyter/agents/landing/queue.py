@@ -39,6 +39,7 @@ class MergeQueue:
     def __init__(self, tools: LandingTools, validators: Sequence[Validator] = ()) -> None:
         self._t = tools
         self._validators = tuple(validators)
+        self._arrival = asyncio.Lock()
         self._turn = asyncio.Lock()
 
     async def submit(self, work: Work) -> Verdict:
@@ -57,19 +58,21 @@ class MergeQueue:
         """
         if not work.accept:
             raise ValueError(f"{work.title!r} has no acceptance command")
-        data = {
-            "goal": work.goal,
-            "task": work.task,
-            "agent": work.agent,
-            "title": work.title,
-            "commit": work.commit,
-            "tree": await self._t.git.tree_of(work.commit),
-            "base": work.base,
-            "ref": work.ref,
-            "kept": work.kept,
-        }
-        # Not waited for: a merge that is in the log must not be left open by a stop.
-        seq = self._t.log.post("merge.enqueued", data, agent=HARNESS, cause=_cause(work.goal, work.task)).seq
+        # Git is asked before the event, and nobody overtakes meanwhile: the numbers are in the order of the calls.
+        async with self._arrival:
+            data = {
+                "goal": work.goal,
+                "task": work.task,
+                "agent": work.agent,
+                "title": work.title,
+                "commit": work.commit,
+                "tree": await self._t.git.tree_of(work.commit),
+                "base": work.base,
+                "ref": work.ref,
+                "kept": work.kept,
+            }
+            # Not waited for: a merge that is in the log must not be left open by a stop.
+            seq = self._t.log.post("merge.enqueued", data, agent=HARNESS, cause=_cause(work.goal, work.task)).seq
         async with self._closing(seq, work.goal), self._turn:
             try:
                 return await self._rounds(seq, work)
