@@ -87,10 +87,11 @@ lint: install ## lint and type-check strictly
 	$(PY) -m mypy --strict
 	$(PY) scripts/frontend.py lint
 
-notebooks: model ## run the notebook with the real local model on every fixture repository
+notebooks: model ## run the notebooks with the real local model: each fixture repository, and three workers on one
 	@failed=; for repo in tests/fixtures/repos/*/; do \
 		$(PY) scripts/demo.py --repo "$$(basename "$$repo")" || failed="$$failed $$(basename "$$repo")"; \
 	done; \
+	$(PY) scripts/demo.py --fan-out || failed="$$failed fan-out"; \
 	if [ -n "$$failed" ]; then echo "not met:$$failed"; exit 1; fi
 
 crash: export MUSECODE_CRASH_POINTS ?= 200

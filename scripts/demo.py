@@ -14,9 +14,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "fixtures"))
 
-from make_repo import make_repo, names  # noqa: E402
+from make_repo import make_many, make_repo, names  # noqa: E402
 
 NOTEBOOK = ROOT / "notebooks" / "01_quickstart.ipynb"
+FAN_OUT = ROOT / "notebooks" / "03_fan_out.ipynb"
+FAN_OUT_REPOS = ("units", "intervals", "roofline")
 NOT_MET = 3
 CELL_LIMIT_S = 1800
 
@@ -25,6 +27,8 @@ def main() -> int:
     """Run the demo; 0 if the goal was met, 3 if not, 1 if the notebook failed."""
     arguments = _parser().parse_args()
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(10_000)
+    if arguments.fan_out:
+        return _fan_out(arguments.lab)
     known = names()
     if arguments.repo is not None and arguments.repo not in known:
         print(f"There is no repository {arguments.repo!r}: REPO is one of {', '.join(known)}.", file=sys.stderr)
@@ -39,13 +43,26 @@ def main() -> int:
     environment = _environment(home, repository)
     if arguments.lab:
         return subprocess.call([sys.executable, "-m", "jupyterlab", str(NOTEBOOK)], env=environment, cwd=ROOT)
-    return _execute(home, repository, folder / "01_quickstart.ipynb", environment)
+    return _execute(NOTEBOOK, home, repository, folder, environment)
+
+
+def _fan_out(lab: bool) -> int:
+    """Three workers on one repository with three faults."""
+    home = Path(os.environ.get("MUSECODE_HOME", ROOT / ".data")).absolute()
+    folder = home / "demo" / f"fan-out-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    repository = make_many(FAN_OUT_REPOS, folder)
+    print(f"Repository: {', '.join(FAN_OUT_REPOS)} in one", flush=True)
+    environment = _environment(home, repository)
+    if lab:
+        return subprocess.call([sys.executable, "-m", "jupyterlab", str(FAN_OUT)], env=environment, cwd=ROOT)
+    return _execute(FAN_OUT, home, repository, folder, environment)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, help="draws the repository; default: a new one, printed")
     parser.add_argument("--repo", help="name of a repository in tests/fixtures/repos")
+    parser.add_argument("--fan-out", action="store_true", help="three workers on one repository with three faults")
     parser.add_argument("--lab", action="store_true", help="open the notebook in JupyterLab instead of running it")
     return parser
 
@@ -61,14 +78,15 @@ def _environment(home: Path, repository: Path) -> dict[str, str]:
     return environment
 
 
-def _execute(home: Path, repository: Path, executed: Path, environment: dict[str, str]) -> int:
+def _execute(source: Path, home: Path, repository: Path, folder: Path, environment: dict[str, str]) -> int:
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
 
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    executed = folder / source.name
+    notebook = nbformat.read(source, as_version=4)
     os.environ.update(environment)
-    shutil.copyfile(NOTEBOOK, executed)
+    shutil.copyfile(source, executed)
     started = time.monotonic()
     client = NotebookClient(
         notebook,

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fixtures.make_repo import make_repo
+from fixtures.make_repo import make_many, make_repo
 from fixtures.model_server import Answer, Call, ModelServer, ParsedRequest, RepairModel, load_repairs
 
 from musecode_jupyter.log import EventLog
@@ -111,3 +111,36 @@ def test_the_notebook_about_the_notebook_runs_as_it_is_stored(tmp_path: Path) ->
         requests = [request.body.decode() for request in server.requests]
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
     assert not [body for body in requests if "not a real one" in body], "the value of a secret was sent"
+
+
+def test_the_notebook_about_fan_out_runs_as_it_is_stored(tmp_path: Path) -> None:
+    """Three workers, one conflict with a commit of somebody else's, which is sent back and done again."""
+    packages = ("units", "intervals", "roofline")
+    repository = make_many(packages, tmp_path / "repository")
+    known = load_repairs(*packages)
+    # The colleague of the notebook puts a comment behind the line with the fault.
+    commented = [{**repair, **{side: f"{repair[side]}  # seconds" for side in ("old", "new")}} for repair in known[0]]
+    with ModelServer(RepairModel([*known, commented])) as server:
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "MUSECODE_BASE_URL": server.base_url,
+            "MUSECODE_API": "chat",
+            "MUSECODE_MODEL": "muse-spark-1.3",
+            "MUSECODE_PROFILE": "guided",
+            "MUSECODE_HOME": str(tmp_path / "home"),
+            "MUSECODE_DEMO_REPO": str(repository),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }
+        notebook = ROOT / "notebooks" / "03_fan_out.ipynb"
+        nbval = ["pytest", "-c", os.devnull, "-p", "nbval.plugin", "--nbval", "-q", str(notebook)]
+        run = subprocess.run(
+            [sys.executable, "-m", *nbval], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150
+        )
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+    (session,) = (tmp_path / "home" / "sessions").iterdir()
+    kinds = [event.kind for event in EventLog.read(session).events()]
+    assert kinds.count("task.bounced") == 1
+    assert kinds.count("merge.landed") == 3
+    assert kinds.count("merge.undone") == 1
+    assert "goal.met" in kinds

@@ -33,7 +33,7 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.models.types import Message, Picture
 from musecode_jupyter.runtime.errors import ToolProblem
 from musecode_jupyter.tools.executor import FormedCall
-from musecode_jupyter.tools.files import read_bytes
+from musecode_jupyter.tools.files import digest_bytes, read_bytes
 from musecode_jupyter.tools.registry import Arguments, Outcome, Tool, ToolContext
 from musecode_jupyter.tools.state import CLOSING
 
@@ -62,18 +62,20 @@ async def _locate(context: ToolContext, arguments: LocateArguments) -> Outcome:
 
 def _locate_now(context: ToolContext, output: str, files: Sequence[str]) -> Outcome:
     sources: dict[str, str] = {}
+    contents: dict[str, bytes] = {}
     for name in files:
         try:
             _, data = read_bytes(context.place.root, name, limit=MAX_FILE_BYTES)
-            sources[name] = (data or b"").decode("utf-8").replace("\r\n", "\n")
+            contents[name] = data or b""
+            sources[name] = contents[name].decode("utf-8").replace("\r\n", "\n")
         except (ToolProblem, UnicodeDecodeError, OSError):
             continue
     found = suspects(output, sources)
-    shown = {
-        "suspects": [vars(suspect) for suspect in found],
-        "sources": {suspect.path: sources[suspect.path] for suspect in found},
-    }
-    return Outcome(json.dumps(shown))
+    suspected = {suspect.path: sources[suspect.path] for suspect in found}
+    shown = {"suspects": [vars(suspect) for suspect in found], "sources": suspected}
+    # What is suspected is what the model is shown: an edit of it is checked against this state of the file.
+    observed = tuple((name, digest_bytes(contents[name]), len(contents[name])) for name in suspected)
+    return Outcome(json.dumps(shown), observed=observed)
 
 
 LOCATE = Tool(

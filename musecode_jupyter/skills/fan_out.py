@@ -288,7 +288,7 @@ class FanOutRunner(GoalRunner):
         tree = self._workspace.worktrees[worktree]
         inside = await Git.at_worktree(Path(tree.path), self._t.effects)
         await self._back_on_branch(inside, tree)
-        title = record.spec.goal.strip().splitlines()[0][:72]
+        title = record.spec.goal.strip().splitlines()[0][:72].rstrip(".")
         commit = await commit_all(
             inside, f"{title}\n\nMusecode-Session: {self._t.session}\nMusecode-Task: {record.spec.name}"
         )

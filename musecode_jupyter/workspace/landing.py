@@ -65,10 +65,10 @@ class MergeCheck:
 async def check_merge(git: Git, target_commit: str, source_commit: str, message: str | None = None) -> MergeCheck:
     """Merge `source_commit` into `target_commit` in the object store only.
 
-    A source that is one commit on top of the target is landed as it is (and the target, if it holds the source already);
-    else a merge commit with both parents, the target first. So what one meets on the branch, following first parents,
-    are landed trees only, not the steps towards them. Its author is fixed and its date is that of the younger parent,
-    so the same two commits give the same merge commit whenever this runs.
+    A source that is one commit on top of the target is landed as it is (and the target, if it holds the source
+    already); else a merge commit with both parents, the target first. So what one meets on the branch, following first
+    parents, are landed trees only, not the steps towards them. Its author is fixed and its date is that of the younger
+    parent, so the same two commits give the same merge commit whenever this runs.
 
     Raises
     ------
