@@ -15,7 +15,7 @@ from musecode_jupyter._version import __version__
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import LOCATE, Guided
 from musecode_jupyter.agents.landing.history import merges_text
-from musecode_jupyter.agents.landing.queue import MergeQueue
+from musecode_jupyter.agents.landing.queue import MergeQueue, discard_left_over
 from musecode_jupyter.agents.landing.state import MergesState
 from musecode_jupyter.agents.landing.tools import LandingTools
 from musecode_jupyter.agents.landing.undo import settle, undo
@@ -572,14 +572,20 @@ class SessionCore:
         async with self._undoing:
             return await undo(await self._landing_tools(), landing)
 
-    async def settle_undos(self) -> None:
-        """Bring to its end what a restart cut off in the middle of an undo; the user is told of it."""
-        if not any(merge.state == "undoing" for merge in self.merges.merges.values()):
+    async def settle_landings(self) -> None:
+        """Bring undos to their end that a restart cut off, of which the user is told; remove what merges left behind.
+
+        A landing that was cut off is the queue's to finish.
+        """
+        if not self.merges.merges:
             return
         try:
-            self.notices += await settle(await self._landing_tools())
+            tools = await self._landing_tools()
+            await discard_left_over(tools)
+            self.notices += await settle(tools)
         except GitError as problem:
-            self.notices.append(f"An undo was cut off and cannot be finished now: {problem}")
+            if any(merge.state == "undoing" for merge in self.merges.merges.values()):
+                self.notices.append(f"An undo was cut off and cannot be finished now: {problem}")
 
     def merges_text(self) -> str:
         """The merge queue and its history."""

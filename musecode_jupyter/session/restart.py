@@ -45,7 +45,7 @@ async def reconcile(core: SessionCore) -> None:
                 cause=(goal,),
             )
     await core.clean_up()
-    await core.settle_undos()
+    await core.settle_landings()
 
 
 async def _settle(core: SessionCore, seq: int, call: OpenCall) -> None:

@@ -79,7 +79,7 @@ class MergeQueue:
             except GitError as error:
                 return await self._hold(seq, work, f"{error} The work is on branch {work.kept}.")
             finally:
-                await to_the_end(self._discard(work.goal))
+                await to_the_end(_discard(self._t, work.goal))
 
     async def finish(self, merge: int) -> Verdict | None:
         """After a restart: bring a merge whose branch may have moved to its end, and close any other as cut off.
@@ -90,7 +90,6 @@ class MergeQueue:
             record = self._merges.get(merge)
             if record is None or record.state in FINAL or record.state == "undoing":
                 return None
-            await self._discard(record.goal)
             if record.state == "landing":
                 return await to_the_end(self._finish_move(merge, record))
             return await self._bounce(merge, record.goal, record.kept, CUT_OFF, "", record.target)
@@ -192,7 +191,7 @@ class MergeQueue:
         greens: Counter[str] = Counter()
         wanted = commands
         while wanted and max(reds.values(), default=0) < 2:
-            place = await clean_place(self._t, self._check_path(work.goal), merged.commit)
+            place = await clean_place(self._t, _check_path(self._t, work.goal), merged.commit)
             results = await run_commands(self._t, wanted, place, "judge", work.goal)
             for command, result in zip(wanted, results, strict=True):
                 runs.append((command, result))
@@ -287,14 +286,25 @@ class MergeQueue:
     async def _emit(self, kind: str, seq: int, goal: int, data: dict[str, Any]) -> None:
         await self._t.emit(kind, data, goal, seq)
 
-    def _check_path(self, goal: int) -> Path:
-        return self._t.worktrees / f"{self._t.session}-{goal}-merge"
 
-    async def _discard(self, goal: int) -> None:
-        try:
-            await discard_detached(self._t.git, self._check_path(goal))
-        except GitError as error:
-            logger.warning("verification tree %s is kept: %s", self._check_path(goal), error)
+async def discard_left_over(tools: LandingTools) -> None:
+    """After a restart: remove the verification trees of merges that a process before did not get to remove."""
+    state = tools.log.state("merges")
+    assert isinstance(state, MergesState)
+    for goal in sorted({merge.goal for merge in state.merges.values() if merge.agent}):
+        await _discard(tools, goal)
+
+
+def _check_path(tools: LandingTools, goal: int) -> Path:
+    return tools.worktrees / f"{tools.session}-{goal}-merge"
+
+
+async def _discard(tools: LandingTools, goal: int) -> None:
+    path = _check_path(tools, goal)
+    try:
+        await discard_detached(tools.git, path)
+    except GitError as error:
+        logger.warning("verification tree %s is kept: %s", path, error)
 
 
 def _cause(goal: int, task: int | None) -> tuple[int, ...]:
