@@ -141,7 +141,7 @@ class MergesReducer:
             merge.state = "landing" if event.kind == "merge.landing" else "landed"
             merge.old, merge.new, merge.backup = data["old"], data["new"], data["backup"]
         elif event.kind == "merge.moved":
-            merge.state, merge.tested, merge.reviewed = "enqueued", [], []
+            merge.state, merge.suspect, merge.tested, merge.reviewed = "enqueued", [], [], []
         elif event.kind == "merge.bounced":
             merge.state, merge.why = "bounced", data["why"]
             merge.kept = data["kept"]
