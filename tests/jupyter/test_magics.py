@@ -13,6 +13,7 @@ from fixtures.make_repo import make_repo
 from journal import records, sessions, wait_for_kind
 from kernel import Cell, Kernel, StartKernel, kernel_environment
 from scripted import CHECK, GOAL, REPO, ScriptedModel
+from test_completion import complete
 
 import musecode_jupyter
 from musecode_jupyter.jupyter.host import NO_SESSION
@@ -129,6 +130,7 @@ def test_cell_form_takes_the_text_as_it_is(finished: Kernel) -> None:
         ("timeline --kind goal.paused", r"^$|No events"),
         ("show 1", r"^1 \S+ harness session\.opened  .*\n(.*\n)*workspace: /"),
         ("diff", r"(?s)^diff --git .*\n\+        return self\.start < other\.end"),
+        ("merges", r"^Ended:\n  \d+  Make the check pass, says \"the owner\"\.: landed on main: \w{10} to \w{10}\n"),
         ("cost", r"^lead: .*\ntotal: \d+\.\d{4} USD, \d+ calls, \d+ tokens in \(\d+% cached\), \d+ out\n$"),
         ("sessions", r"^\S+  live +\d+ events  /"),
         ("verify", r"^\d+ events: the chain is whole\.\n\d+ state digests equal the fold; [1-9]\d* prompts"),
@@ -157,6 +159,24 @@ def test_ask_in_the_cell_form_takes_a_question(finished: Kernel) -> None:
     assert cell.of_type("stream") == [{"name": "stdout", "text": cell.stdout}]
 
 
+def test_a_landing_is_undone_by_its_number(repository: Path, start_kernel: StartKernel) -> None:
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    before = (repository / "scheduler" / "interval.py").read_text()
+    kernel.run(GOAL + " --wait")
+    assert (repository / "scheduler" / "interval.py").read_text() != before
+    shown = re.match(r"Ended:\n  (\d+)  make the check pass: landed on main: ", kernel.run("%muse merges").stdout)
+    assert shown is not None
+    kernel.run("%config IPCompleter.use_jedi = False")
+    assert complete(kernel, "%muse undo ") == [shown[1]]
+    undone = kernel.run(f"%muse undo {shown[1]}").stdout
+    assert re.match(
+        rf"Landing {shown[1]} is undone: main is at \w{{10}} now\. .* was updated to .*: 1 path\.\n$", undone
+    )
+    assert (repository / "scheduler" / "interval.py").read_text() == before
+    assert f"{shown[1]}  make the check pass: undone: main went to " in kernel.run("%muse merges").stdout
+    assert "it was undone already" in one_line(kernel.execute(f"%muse undo {shown[1]}"))
+
+
 def test_timeline_alone_is_a_live_view(finished: Kernel) -> None:
     (bundle,) = finished.run("%muse timeline").displays
     assert {WIDGET, "text/html", "text/plain"} <= set(bundle)
@@ -172,6 +192,10 @@ def test_timeline_alone_is_a_live_view(finished: Kernel) -> None:
         ("%muse show", "number of an event"),
         ("%muse show ²", "number of an event"),
         ("%muse show 99999", "There is no event 99999"),
+        ("%muse undo", "number of a landing, which `%muse merges` shows"),
+        ("%muse undo it", "number of a landing, which `%muse merges` shows"),
+        ("%muse undo 99999", "There is no landing 99999 in this session"),
+        ("%muse merges all", "%muse merges takes nothing more"),
         ("%muse timeline --colour red", "--agent A, --kind K and --since SEQ"),
         ("%muse timeline --since", "--agent A, --kind K and --since SEQ"),
         ("%muse timeline --since soon", "number of an event"),
@@ -478,12 +502,12 @@ def test_what_finds_nothing_in_a_fresh_kernel_says_so_and_opens_no_session(
     tmp_path: Path, repository: Path, start_kernel: StartKernel
 ) -> None:
     kernel = start_kernel()
-    for line in ("timeline", "show 1", "diff", "cost", "agents", "verify"):
+    for line in ("timeline", "show 1", "diff", "merges", "cost", "agents", "verify"):
         assert kernel.run(f"%muse {line}").stdout == f"{NO_SESSION}\n"
     assert kernel.run("%goal").stdout == f"{NO_GOAL}\n"
     for word in ("pause", "resume", "stop", "clear", "edit --steps 9", "steer on"):
         assert one_line(kernel.execute(f"%goal {word}")) == f"UsageError: {NO_GOAL}"
-    for line in ("%approve", "%deny", "%muse stop", "%muse steer lead on"):
+    for line in ("%approve", "%deny", "%muse stop", "%muse steer lead on", "%muse undo 12"):
         assert one_line(kernel.execute(line)) == f"UsageError: {NO_SESSION}"
     assert "Give the text" in one_line(kernel.execute("%muse ask"))
     # A goal that cannot start leaves nothing either.

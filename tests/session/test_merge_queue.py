@@ -78,6 +78,7 @@ class TestLanding:
         assert [verdict.kind for verdict in verdicts] == ["landed", "landed"]
         order = [(event.kind, event.data.get("merge", event.seq)) for event in of_merges(session)]
         a, b = verdicts[0].merge, verdicts[1].merge
+        assert a < b
         assert order.index(("merge.landed", a)) < order.index(("merge.checked", b))
         assert (repo.read("answer.txt"), repo.read("other.txt")) == ("right\n", "new\n")
         assert repo.git("log", "-1", "--format=%s") == "work b"
