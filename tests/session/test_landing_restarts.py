@@ -166,3 +166,65 @@ def test_a_landing_that_is_cut_off_is_brought_to_its_end(repo: Repo, pictures: P
 @pytest.mark.parametrize("later", [False, True])
 def test_an_undo_that_is_cut_off_is_brought_to_its_end(repo: Repo, pictures: Pictures, later: bool) -> None:
     crash_in_undo(repo, pictures, later=later)
+
+
+def at(pictures: Pictures, moment: str) -> None:
+    """The world as it was when `moment` came first."""
+    pictures.restore(next(copy for name, copy in pictures.taken if name == moment))
+
+
+def test_what_the_user_did_between_the_kill_and_the_restart_decides_about_a_landing(
+    repo: Repo, pictures: Pictures
+) -> None:
+    with session_on(NOWHERE, repo.root, effects=pictures) as session:
+        goal, name = start_goal(session, repo), session.id
+        made = work(repo, goal, "a", {"answer.txt": "right\n"})
+        record(repo, pictures, lambda opened: submit(opened, made), session)
+        (seq,) = merges(session)
+    # They committed: the branch is no longer where the merge was tested.
+    at(pictures, "event merge.landing")
+    tip = repo.commit({"third.txt": "later\n"})
+    with session_on(NOWHERE, repo.root, resume=name) as session:
+        verdict = with_queue(session, lambda queue: queue.finish(seq))
+        assert verdict is not None
+        assert (verdict.kind, verdict.report, verdict.commit) == ("bounced", "", tip)
+        assert merges(session)[seq].state == "bounced"
+    assert (repo.git("rev-parse", "main"), repo.read("answer.txt")) == (tip, "wrong\n")
+    # They changed the same file: it is theirs, and their turn.
+    at(pictures, "event merge.landing")
+    old = repo.git("rev-parse", "main")
+    repo.write("answer.txt", "mine\n")
+    with session_on(NOWHERE, repo.root, resume=name) as session:
+        verdict = with_queue(session, lambda queue: queue.finish(seq))
+        assert verdict is not None
+        assert verdict.kind == "held"
+        assert "your own changes are in the way: answer.txt" in verdict.why
+    assert (repo.git("rev-parse", "main"), repo.read("answer.txt")) == (old, "mine\n")
+
+
+def test_what_the_user_did_between_the_kill_and_the_restart_decides_about_an_undo(
+    repo: Repo, pictures: Pictures
+) -> None:
+    with session_on(NOWHERE, repo.root, effects=pictures) as session:
+        goal, name = start_goal(session, repo), session.id
+        (verdict,) = submit(session, work(repo, goal, "a", {"answer.txt": "right\n"}))
+        record(repo, pictures, lambda opened: opened.undo(verdict.merge), session)
+    # They committed on top of the landing: it stays, and can be undone as what it is now.
+    at(pictures, "event merge.undoing")
+    tip = repo.commit({"third.txt": "later\n"})
+    with session_on(NOWHERE, repo.root, resume=name) as session:
+        (told,) = session.take_notices()
+        assert told.startswith(f"Landing {verdict.merge} is not undone: refs/heads/main is at {tip[:12]}")
+        assert merges(session)[verdict.merge].state == "landed"
+        session.undo(verdict.merge)
+        assert repo.git("rev-parse", "main^") == tip
+        assert repo.read("answer.txt") == "wrong\n"
+    # They took the branch back themselves and went on: it is undone.
+    at(pictures, "event merge.undoing")
+    repo.git("reset", "--quiet", "--hard", "HEAD^")
+    tip = repo.commit({"third.txt": "later\n"})
+    with session_on(NOWHERE, repo.root, resume=name) as session:
+        (told,) = session.take_notices()
+        assert "It has moved on since, so the files were left as they are." in told
+        assert merges(session)[verdict.merge].state == "undone"
+    assert repo.git("rev-parse", "main") == tip
