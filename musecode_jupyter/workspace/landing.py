@@ -22,6 +22,7 @@ from musecode_jupyter.workspace.worktrees import (
 BACKUP_PREFIX = "refs/musecode/backup/"
 """Where `land` keeps the commit a branch was at before it was moved."""
 
+_MARK = "musecode-checkout"
 _SYMLINK = "120000"
 _SUBMODULE = "160000"
 _EXECUTABLE = "100755"
@@ -42,7 +43,10 @@ class RefMoved(GitError):
 
 
 class CheckoutBlocked(GitError):
-    """The checkout cannot be brought along without touching the user's own changes. Nothing was touched."""
+    """The checkout cannot be brought along: the user's own changes are in the way, or git cannot write a file.
+
+    All files are as they were before.
+    """
 
     def __init__(self, message: str, *, paths: list[str]) -> None:
         super().__init__(message)
@@ -248,10 +252,12 @@ async def update_checkout(git: Git, ref: str, old: str, new: str) -> str:
     Raises
     ------
     CheckoutBlocked
-        Something of the user's is in the way; nothing was touched. `overlap` tells before the branch is
-        moved; if the user was quicker, `undo_land` takes the branch back.
+        Something of the user's is in the way, which `overlap` tells before the branch is moved; or git could
+        not write a file (a filter such as git-lfs failed, the disk is full). The files are as they were;
+        `undo_land` takes the branch back.
     GitError
-        The checkout is damaged, its index is locked, or a merge or the like is under way in it.
+        The checkout is damaged, its index is locked, or a merge or the like is under way in it; or what git
+        had begun to write could not be taken back, and the message names it.
     """
     await _require_branch(git, ref)
     old, new = await git.resolve(old), await git.resolve(new)
@@ -272,7 +278,7 @@ async def _bring_along(repository: Git, tree: Worktree, old: str, new: str, lock
     # The mark says that the paths of this step were free of the user's changes when it began, so that after
     # a crash a half-written file is known for ours; and then that it ended, so that what the user stages
     # afterwards is not taken for a reason to do it again.
-    mark = git.git_dir / "musecode-checkout"
+    mark = git.git_dir / _MARK
     marked = await git.effects.disk(_read_mark, mark)
     pending = any(index.get(path) == before for path, (before, _) in delta.items())
     complete = all(index.get(path) == after for path, (_, after) in delta.items())
@@ -287,13 +293,60 @@ async def _bring_along(repository: Git, tree: Worktree, old: str, new: str, lock
         await git.run_index(
             *("read-tree", "-m", "-u", "--no-recurse-submodules", old, new), timeout=600.0, pass_fds=(lock,)
         )
-    except GitError:
-        blocked = await overlap(git, old, new)
-        if blocked:
-            raise _blocked(where, blocked) from None
+    except GitError as error:
+        await _take_back(git, old, new, delta, where, error)
         raise
     await git.effects.disk(_write_durably, mark, f"{old} {new} done\n")
     return f"{where} was updated to {new[:12]}: {len(delta)} path{'s' * (len(delta) != 1)}."
+
+
+async def _take_back(
+    git: Git, old: str, new: str, delta: dict[str, tuple[Entry | None, Entry | None]], where: str, cause: GitError
+) -> None:
+    """Put back what a failed update has written; raises CheckoutBlocked if that was the obstacle.
+
+    git refuses before it writes, or it has written some files when one cannot be written (it deletes the old file
+    first), and the index not at all.
+    """
+    added = [path for path in await _begun(git, old, new, delta) if delta[path][0] is None]
+    # Added files go first: one may stand where a folder is to come back, or in what was a file.
+    await git.effects.disk(_unlink_all, git.root, added)
+    gone = await _begun(git, old, new, delta)
+    if gone:
+        args = ("checkout-index", "--force", "--quiet", "-z", "--stdin")
+        names = os.fsencode("\0".join(gone))
+        answer = await git.run(*args, input=names, check=False, timeout=600.0)
+        if answer.code != 0:
+            raise GitError(
+                f"{where} is half updated, because git could not write all of {some_names(gone)}: {cause}. "
+                f"Mend that, then run `git checkout {new[:12]} -- ` with these names.",
+                args_run=cause.args_run,
+                code=cause.code,
+                stderr=cause.stderr,
+            ) from cause
+    await git.effects.disk((git.git_dir / _MARK).unlink)
+    if added or gone:
+        why = f"{where} was not updated, and its files are as they were: {cause}"
+        raise CheckoutBlocked(why, paths=sorted({*added, *gone})) from cause
+    blocked = await overlap(git, old, new)
+    if blocked:
+        raise _blocked(where, blocked) from None
+
+
+async def _begun(git: Git, old: str, new: str, delta: dict[str, tuple[Entry | None, Entry | None]]) -> list[str]:
+    """The paths that are on their way from `old` to `new`, or there, while the index is still at `old`."""
+    paths = await overlap(git, old, new)
+    return [path for path in paths if path in delta and await _compare(git, path, delta[path][1]) != "other"]
+
+
+def _unlink_all(root: Path, names: list[str]) -> None:
+    """Delete files, and the folders that are empty then."""
+    for name in names:
+        (root / name).unlink(missing_ok=True)
+        for folder in (root / name).parents:
+            if folder == root or any(folder.iterdir()):
+                break
+            folder.rmdir()
 
 
 async def _settle(
