@@ -67,6 +67,7 @@ from musecode_jupyter.tools.notebook import AttachedCell
 from musecode_jupyter.tools.pictures import recorded
 from musecode_jupyter.tools.registry import Place, Registry, Tool
 from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.snapshots import diff_of_files
 from musecode_jupyter.workspace.state import WorkspaceState
 
 logger = logging.getLogger(__name__)
@@ -562,7 +563,7 @@ class SessionCore:
         if seq is None:
             return ""
         tree = workspace.worktrees[seq]
-        return await (await Git.at_worktree(Path(tree.path), self._effects)).diff_worktree(tree.base)
+        return await diff_of_files(await Git.at_worktree(Path(tree.path), self._effects), tree.base)
 
     async def undo(self, landing: int) -> str:
         """Take a landing back, whose number is that of its merge; says in a line what was done.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +12,6 @@ from pathlib import Path
 from musecode_jupyter.runtime.command import Command
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import GitError, NoCheckout
-from musecode_jupyter.runtime.process import to_the_end
 
 MINIMUM_VERSION = (2, 38)
 """The first git with `merge-tree --write-tree`; `worktree list -z` needs 2.36."""
@@ -385,18 +382,6 @@ class Git:
             *(paths or ()),
         )
         return result.out.decode("utf-8", "replace")
-
-    async def diff_worktree(self, base: str) -> str:
-        """Unified diff from commit `base` to the files as they are, new ones too; the index is left alone."""
-        folder = await self.effects.disk(tempfile.mkdtemp, prefix="musecode-")
-        try:
-            env = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
-            await self.run("read-tree", base, env=env)
-            await self.run("add", "-A", env=env, timeout=300.0)
-            tree = (await self.run("write-tree", env=env)).out.decode("ascii").strip()
-        finally:
-            await to_the_end(self.effects.disk(shutil.rmtree, folder, ignore_errors=True))
-        return await self.diff_text(base, tree)
 
     async def diff_paths(self, a: str, b: str) -> list[str]:
         """Every path that differs between `a` and `b` (commits or trees), both sides of a rename, sorted."""

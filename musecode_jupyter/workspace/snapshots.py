@@ -11,7 +11,7 @@ from pathlib import Path
 
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.runtime.process import to_the_end
-from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.git import Change, Git
 from musecode_jupyter.workspace.worktrees import AUTHOR, operation_under_way, repository_lock, some_names
 
 SNAPSHOT_PREFIX = "refs/musecode/snapshot/"
@@ -64,9 +64,7 @@ async def take_snapshot(git: Git, name: str, message: str = "musecode: snapshot\
     unmerged = [change.path for change in changes if change.unmerged]
     if unmerged:
         raise GitError(f"{git.root} has unmerged paths: {some_names(unmerged)}; resolve them, then try again.")
-    foreign = {change.path for change in changes if change.submodule or change.path.endswith("/")}
-    untracked = [change.path for change in changes if change.untracked and change.path not in foreign]
-    left_out = sorted(foreign | set(await git.effects.disk(_not_to_be_copied, git.root, untracked)))
+    left_out = await _left_out(git, changes)
     tree = await _tree_of_files(git, head, left_out)
     commit = head if tree == await git.tree_of(head) else await _commit(git, tree, head, message)
     async with repository_lock(git) as lock:
@@ -89,6 +87,18 @@ async def drop_snapshot(git: Git, name: str, commit: str) -> None:
         if kept != commit:
             raise GitError(f"{ref} is at {kept[:12]}, not at {commit[:12]}; it is kept.")
         await git.run("update-ref", "-d", ref, commit, pass_fds=(lock,))
+
+
+async def diff_of_files(git: Git, base: str) -> str:
+    """Unified diff from commit `base` to the files as they are, new ones too; index and refs are left alone."""
+    tree = await _tree_of_files(git, base, await _left_out(git, await git.changes()))
+    return await git.diff_text(base, tree)
+
+
+async def _left_out(git: Git, changes: list[Change]) -> list[str]:
+    foreign = {change.path for change in changes if change.submodule or change.path.endswith("/")}
+    untracked = [change.path for change in changes if change.untracked and change.path not in foreign]
+    return sorted(foreign | set(await git.effects.disk(_not_to_be_copied, git.root, untracked)))
 
 
 async def _tree_of_files(git: Git, head: str, left_out: list[str]) -> str:

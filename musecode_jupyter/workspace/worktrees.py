@@ -182,7 +182,8 @@ async def commit_all(git_in_worktree: Git, message: str, author: str = AUTHOR) -
             "cannot be committed here. Remove its .git folder to keep the files, or undo the change."
         )
     if changes:
-        await git.run_index("add", "-A", timeout=300.0)
+        # `--sparse`: work outside the part that is checked out counts too.
+        await git.run_index("add", "--sparse", "-A", timeout=300.0)
     staged = await git.run("diff-index", "--cached", "--quiet", "HEAD", "--", check=False)
     if staged.code != 0 or await operation_under_way(git) == "merge":
         identity = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": address}
