@@ -10,12 +10,12 @@ from pathlib import Path
 
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.locking import repository_lock
 from musecode_jupyter.workspace.worktrees import (
     AUTHOR,
     Worktree,
     list_worktrees,
     operation_under_way,
-    repository_lock,
     some_names,
 )
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.workspace.git import Change, Git
-from musecode_jupyter.workspace.worktrees import AUTHOR, operation_under_way, repository_lock, some_names
+from musecode_jupyter.workspace.locking import repository_lock
+from musecode_jupyter.workspace.worktrees import AUTHOR, operation_under_way, some_names
 
 SNAPSHOT_PREFIX = "refs/musecode/snapshot/"
 """Where snapshots are kept: out of the user's branches and tags, and never pushed by default."""

@@ -14,6 +14,7 @@ from git_repository import Repository
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.locking import repository_lock
 from musecode_jupyter.workspace.worktrees import (
     VERIFICATION,
     checkout_detached,
@@ -23,7 +24,6 @@ from musecode_jupyter.workspace.worktrees import (
     list_worktrees,
     remove_branch,
     remove_worktree,
-    repository_lock,
 )
 
 
@@ -387,7 +387,7 @@ import asyncio, os, sys
 from pathlib import Path
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.workspace.git import Git
-from musecode_jupyter.workspace.worktrees import repository_lock
+from musecode_jupyter.workspace.locking import repository_lock
 async def main():
     git = await Git.discover(Path(sys.argv[1]), LiveEffects())
     async with repository_lock(git) as lock:
