@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,14 @@ from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.locking import repository_lock
+from musecode_jupyter.workspace.provision import (
+    NO_LARGE_FILES,
+    RESERVE,
+    fill_submodules,
+    require_space,
+    tree_bytes,
+    uncontained_submodules,
+)
 
 AUTHOR = "musecode <agent@musecode.invalid>"
 """Author and committer of what agents commit; `.invalid` can never be somebody's address (RFC 2606)."""
@@ -72,8 +81,26 @@ async def list_worktrees(git: Git) -> list[Worktree]:
     return found
 
 
-async def create_worktree(git: Git, path: Path, branch: str, base: str) -> Git:
+async def create_worktree(
+    git: Git,
+    path: Path,
+    branch: str,
+    base: str,
+    *,
+    submodules: bool | Sequence[str] = False,
+    lfs: bool = False,
+    reserve: int = RESERVE,
+) -> Git:
     """Make a worktree at `path`, outside the repository, on `branch`, which is created at `base` if new.
+
+    Parameters
+    ----------
+    submodules
+        Which to check out in it: none, all, or those that the given paths lie in or below.
+    lfs
+        Whether git-lfs fills in large files; without it their pointers stay, which git takes for unchanged.
+    reserve
+        Bytes that must stay free on the disk.
 
     Done again, it finds or finishes what an earlier attempt left: a complete worktree of that branch at that
     path is returned as it is; a branch that holds `base` is reused; a checkout git never finished is redone.
@@ -82,13 +109,13 @@ async def create_worktree(git: Git, path: Path, branch: str, base: str) -> Git:
     ------
     GitError
         The name is malformed, the path is taken by something else or lies inside the repository, the branch
-        does not contain `base` or is checked out elsewhere, or git fails. Nothing existing is overwritten.
+        does not contain `base` or is checked out elsewhere, the disk is too full, or git fails. Nothing
+        existing is overwritten.
     """
     path = await git.effects.disk(path.resolve)
-    ref = f"refs/heads/{branch}"
     if branch.startswith("-") or branch == "HEAD":
         raise GitError(f"{branch!r} is not a branch name; choose another name.")
-    await git.check_ref_name(ref)
+    await git.check_ref_name(f"refs/heads/{branch}")
     start = await git.resolve(base)
     async with repository_lock(git) as lock:
         trees = await list_worktrees(git)
@@ -100,28 +127,53 @@ async def create_worktree(git: Git, path: Path, branch: str, base: str) -> Git:
                     f"{path} is a worktree of {entry.branch or 'a detached commit'}, not of {branch}; "
                     "choose another folder."
                 )
-            return await Git.at_worktree(path, git.effects)
-        elsewhere = next((tree for tree in trees if tree.ref == ref and tree.path != path), None)
-        if elsewhere is not None:
-            raise GitError(f"{branch} is checked out at {elsewhere.path}; choose another branch name.")
-        tip = await git.ref(ref)
-        if tip is None:
-            # Not `worktree add -b`: that writes tracking configuration, and parallel writers of it fail.
-            args = ("update-ref", "--create-reflog", "-m", "musecode: worktree", ref, start, "0" * len(start))
-            await git.run(*args, pass_fds=(lock,))
-        elif not await git.is_ancestor(start, tip):
-            raise GitError(f"The branch {branch} exists and does not contain {start[:12]}; choose another name.")
-        if entry is not None:
-            await _clear_unfinished(git, entry, tip or start, lock)
-        await _add(git, path, lock, branch)
-    return await Git.at_worktree(path, git.effects)
+        else:
+            await _make(git, path, branch, start, trees, lock, lfs=lfs, reserve=reserve)
+    return await _filled(await Git.at_worktree(path, git.effects), submodules)
 
 
-async def checkout_detached(git: Git, path: Path, commit: str) -> Git:
+async def _make(
+    git: Git, path: Path, branch: str, start: str, trees: list[Worktree], lock: int, *, lfs: bool, reserve: int
+) -> None:
+    ref = f"refs/heads/{branch}"
+    elsewhere = next((tree for tree in trees if tree.ref == ref and tree.path != path), None)
+    if elsewhere is not None:
+        raise GitError(f"{branch} is checked out at {elsewhere.path}; choose another branch name.")
+    tip = await git.ref(ref)
+    if tip is not None and not await git.is_ancestor(start, tip):
+        raise GitError(f"The branch {branch} exists and does not contain {start[:12]}; choose another name.")
+    await require_space(git, path.parent, await tree_bytes(git, tip or start), reserve)
+    if tip is None:
+        # Not `worktree add -b`: that writes tracking configuration, and parallel writers of it fail.
+        args = ("update-ref", "--create-reflog", "-m", "musecode: worktree", ref, start, "0" * len(start))
+        await git.run(*args, pass_fds=(lock,))
+    entry = next((tree for tree in trees if tree.path == path), None)
+    if entry is not None:
+        await _clear_unfinished(git, entry, tip or start, lock)
+    await _add(git, path, lock, branch, lfs=lfs)
+
+
+async def _filled(tree: Git, submodules: bool | Sequence[str]) -> Git:
+    if submodules:
+        async with repository_lock(tree):
+            await fill_submodules(tree, submodules)
+    return tree
+
+
+async def checkout_detached(
+    git: Git,
+    path: Path,
+    commit: str,
+    *,
+    submodules: bool | Sequence[str] = False,
+    lfs: bool = False,
+    reserve: int = RESERVE,
+) -> Git:
     """A clean tree of `commit` at `path`, outside the repository, for verification; no ignored leftovers.
 
     An earlier verification tree at `path` is reused if it is pristine and at `commit`, else made anew. Such
     trees carry a git worktree lock with the reason `VERIFICATION`; anything else at `path` is a GitError.
+    `submodules`, `lfs` and `reserve` are as for `create_worktree`; in a sparse checkout the tree is as sparse.
     """
     path = await git.effects.disk(path.resolve)
     wanted = await git.resolve(commit)
@@ -132,12 +184,14 @@ async def checkout_detached(git: Git, path: Path, commit: str) -> Git:
         if entry is not None:
             if entry.locked != VERIFICATION:
                 raise GitError(f"{path} is a worktree that is not for verification; choose another folder.")
-            if entry.commit == wanted and entry.branch is None and await _pristine(git, entry):
-                return await Git.at_worktree(path, git.effects)
-            await _delete_tree(git, path)
-            await _deregister(git, path, lock)
-        await _add(git, path, lock, wanted, "--detach", "--lock", "--reason", VERIFICATION)
-    return await Git.at_worktree(path, git.effects)
+            if entry.commit != wanted or entry.branch is not None or not await _pristine(git, entry):
+                await delete_tree(git, path)
+                await deregister(git, path, lock)
+                entry = None
+        if entry is None:
+            await require_space(git, path.parent, await tree_bytes(git, wanted), reserve)
+            await _add(git, path, lock, wanted, "--detach", "--lock", "--reason", VERIFICATION, lfs=lfs)
+    return await _filled(await Git.at_worktree(path, git.effects), submodules)
 
 
 async def discard_detached(git: Git, path: Path) -> None:
@@ -151,8 +205,8 @@ async def discard_detached(git: Git, path: Path) -> None:
             return
         if entry.locked != VERIFICATION:
             raise GitError(f"{path} is a worktree that is not for verification; it is left as it is.")
-        await _delete_tree(git, path)
-        await _deregister(git, path, lock)
+        await delete_tree(git, path)
+        await deregister(git, path, lock)
 
 
 async def commit_all(git_in_worktree: Git, message: str, author: str = AUTHOR) -> str:
@@ -221,7 +275,7 @@ async def remove_worktree(git: Git, path: Path, contained_in: str) -> list[str]:
     ------
     GitError
         Says what would be lost: changed or untracked files, commits that `contained_in` does not hold, a
-        merge or rebase under way, initialised submodules. The worktree is then left as it is.
+        merge or rebase under way, commits in submodules. The worktree is then left as it is.
     """
     path = await git.effects.disk(path.resolve)
     target = await git.resolve(contained_in)
@@ -233,16 +287,16 @@ async def remove_worktree(git: Git, path: Path, contained_in: str) -> list[str]:
         if await git.effects.disk(os.path.lexists, path):
             if entry is None:
                 raise GitError(f"{path} is not a worktree of {git.root}; it is left as it is.")
-            ignored = await _require_removable(git, entry, target)
-            await _delete_tree(git, trash)
+            ignored = await require_removable(git, entry, target)
+            await delete_tree(git, trash)
             await git.effects.disk(os.rename, path, trash)
         elif entry is not None and not await git.effects.disk(trash.exists):
             if entry.locked is not None:
                 raise GitError(f"{path} is gone but locked ({entry.locked}); `git worktree unlock` it first.")
             await _require_contained(git, entry, target)
         if entry is not None:
-            await _deregister(git, path, lock)
-        await _delete_tree(git, trash)
+            await deregister(git, path, lock)
+        await delete_tree(git, trash)
     return ignored
 
 
@@ -271,16 +325,15 @@ def _require_outside(git: Git, path: Path, trees: list[Worktree]) -> None:
         raise GitError(f"{path} holds the repository; choose a folder outside it.")
 
 
-async def _add(git: Git, path: Path, lock: int, commit: str, *options: str) -> None:
+async def _add(git: Git, path: Path, lock: int, commit: str, *options: str, lfs: bool) -> None:
     if await git.effects.disk(_taken, path):
         raise GitError(f"{path} exists and is not empty; choose another folder or move it away.")
     try:
         await git.effects.disk(path.parent.mkdir, parents=True, exist_ok=True)
     except OSError as error:
         raise GitError(f"{path.parent} cannot be made ({error.strerror}); choose another folder.") from error
-    await git.run(
-        "worktree", "add", "--quiet", *options, str(path), commit, timeout=_CHECKOUT_TIMEOUT, pass_fds=(lock,)
-    )
+    args = ("worktree", "add", "--quiet", *options, str(path), commit)
+    await git.run(*args, timeout=_CHECKOUT_TIMEOUT, pass_fds=(lock,), env=None if lfs else NO_LARGE_FILES)
 
 
 def _taken(path: Path) -> bool:
@@ -296,14 +349,14 @@ async def _clear_unfinished(git: Git, entry: Worktree, commit: str, lock: int) -
                 "`git worktree unlock` it."
             )
     else:
-        strays = await _strays(git, entry.path, commit)
-        if strays:
-            raise GitError(f"{entry.path} is half made and holds {some_names(strays)}; move that away and try again.")
-        await _delete_tree(git, entry.path)
-    await _deregister(git, entry.path, lock)
+        extra = await strays(git, entry.path, commit)
+        if extra:
+            raise GitError(f"{entry.path} is half made and holds {some_names(extra)}; move that away and try again.")
+        await delete_tree(git, entry.path)
+    await deregister(git, entry.path, lock)
 
 
-async def _strays(git: Git, path: Path, commit: str) -> list[str]:
+async def strays(git: Git, path: Path, commit: str) -> list[str]:
     """The files below `path` that `commit` does not have."""
     index = git.common_dir / f"musecode-index-{os.getpid()}"
     view = Git(path, git.common_dir, git.common_dir, git.effects)
@@ -321,12 +374,12 @@ async def _pristine(git: Git, entry: Worktree) -> bool:
         return False
 
 
-async def _deregister(git: Git, path: Path, lock: int) -> None:
+async def deregister(git: Git, path: Path, lock: int) -> None:
     """Make the repository forget the worktree at `path`, whose folder is gone; forced: it may be locked."""
     await git.run("worktree", "remove", "--force", "--force", str(path), pass_fds=(lock,))
 
 
-async def _require_removable(git: Git, entry: Worktree, target: str) -> list[str]:
+async def require_removable(git: Git, entry: Worktree, target: str) -> list[str]:
     tree = await Git.at_worktree(entry.path, git.effects)
     if tree.git_dir == tree.common_dir:
         raise GitError(f"{entry.path} is the main checkout, not a worktree; it is kept.")
@@ -337,9 +390,10 @@ async def _require_removable(git: Git, entry: Worktree, target: str) -> list[str
     operation = await operation_under_way(tree)
     if operation is not None:
         raise GitError(f"A {operation} is under way in {entry.path}; conclude or abort it. It is kept.")
-    modules = tree.git_dir / "modules"
-    if await git.effects.disk(_taken, modules):
-        raise GitError(f"{entry.path} has initialised submodules, whose commits would be lost; it is kept.")
+    if await git.effects.disk(_taken, tree.git_dir / "modules"):
+        own = await uncontained_submodules(tree)
+        if own:
+            raise GitError(f"{entry.path} has commits in submodules that would be lost: {some_names(own)}. It is kept.")
     changes = await tree.changes(ignored=True)
     lost = sorted(change.path for change in changes if not change.ignored)
     if lost:
@@ -363,7 +417,7 @@ async def operation_under_way(git: Git) -> str | None:
     return None
 
 
-async def _delete_tree(git: Git, path: Path) -> None:
+async def delete_tree(git: Git, path: Path) -> None:
     """Delete a folder with all that is in it; nothing if there is none."""
     try:
         await git.effects.disk(shutil.rmtree, path)

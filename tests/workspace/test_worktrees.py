@@ -273,8 +273,13 @@ def test_a_submodule_in_the_repository_is_no_obstacle(repo: Repository, tree: Pa
     assert asyncio.run(remove_worktree(main, tree, commit)) == []
     create(repo, tree)
     repo.git(*allow, "submodule", "--quiet", "update", "--init", cwd=tree)
-    with pytest.raises(GitError, match="initialised submodules"):
+    own = repo.commit({"lib.txt": "own\n"}, cwd=tree / "lib")
+    repo.git("reset", "-q", "--hard", "HEAD^", cwd=tree / "lib")
+    repo.git("branch", "own", own, cwd=tree / "lib")
+    with pytest.raises(GitError, match="commits in submodules that would be lost: lib"):
         asyncio.run(remove_worktree(main, tree, commit))
+    repo.git("branch", "-q", "-D", "own", cwd=tree / "lib")
+    assert asyncio.run(remove_worktree(main, tree, commit)) == []
 
 
 def test_removal_refuses_untracked_changed_and_uncontained_work(repo: Repository, tree: Path) -> None:
