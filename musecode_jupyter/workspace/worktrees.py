@@ -21,6 +21,7 @@ from musecode_jupyter.workspace.provision import (
     tree_bytes,
     uncontained_submodules,
 )
+from musecode_jupyter.workspace.sharing import PART_SUFFIX
 
 AUTHOR = "musecode <agent@musecode.invalid>"
 """Author and committer of what agents commit; `.invalid` can never be somebody's address (RFC 2606)."""
@@ -297,6 +298,7 @@ async def remove_worktree(git: Git, path: Path, contained_in: str) -> list[str]:
         if entry is not None:
             await deregister(git, path, lock)
         await delete_tree(git, trash)
+        await delete_tree(git, path.with_name(path.name + PART_SUFFIX))
     return ignored
 
 
@@ -418,14 +420,21 @@ async def operation_under_way(git: Git) -> str | None:
 
 
 async def delete_tree(git: Git, path: Path) -> None:
-    """Delete a folder with all that is in it; nothing if there is none."""
+    """Delete a folder with all that is in it, links not followed; nothing if there is none."""
     try:
-        await git.effects.disk(shutil.rmtree, path)
+        await git.effects.disk(_delete, path)
     except FileNotFoundError:
         if await git.effects.disk(os.path.lexists, path):
             raise
     except OSError as error:
         raise GitError(f"{error.filename or path} cannot be deleted: {error.strerror}.") from error
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def some_names(names: list[str], limit: int = 5) -> str:
