@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,12 @@ AUTHOR = "musecode <agent@musecode.invalid>"
 VERIFICATION = "musecode verification tree"
 """Lock reason of the worktrees that `checkout_detached` made; only those does it ever clean or discard."""
 
-# git locks a worktree with this reason while it makes it, and takes the lock off when it is complete.
-_UNFINISHED = "initializing"
+UNFINISHED = "initializing"
+"""Lock reason that git itself gives a worktree while it makes it, and takes off when it is complete."""
+
+TRASH_SUFFIX = ".musecode-removed"
+"""Ends the name to which a worktree is renamed, once its removal is decided, before it is deleted."""
+
 _CHECKOUT_TIMEOUT = 600.0
 _IN_PROGRESS = {
     "MERGE_HEAD": "merge",
@@ -122,7 +127,7 @@ async def create_worktree(
         trees = await list_worktrees(git)
         _require_outside(git, path, trees)
         entry = next((tree for tree in trees if tree.path == path), None)
-        if entry is not None and not entry.missing and entry.locked != _UNFINISHED:
+        if entry is not None and not entry.missing and entry.locked != UNFINISHED:
             if entry.branch != branch:
                 raise GitError(
                     f"{path} is a worktree of {entry.branch or 'a detached commit'}, not of {branch}; "
@@ -281,7 +286,7 @@ async def remove_worktree(git: Git, path: Path, contained_in: str) -> list[str]:
     path = await git.effects.disk(path.resolve)
     target = await git.resolve(contained_in)
     # The folder is renamed before it is deleted, so that a half-deleted one is never taken for a changed one.
-    trash = path.with_name(path.name + ".musecode-removed")
+    trash = path.with_name(path.name + TRASH_SUFFIX)
     async with repository_lock(git) as lock:
         entry = next((tree for tree in await list_worktrees(git) if tree.path == path), None)
         ignored: list[str] = []
@@ -345,28 +350,33 @@ def _taken(path: Path) -> bool:
 async def _clear_unfinished(git: Git, entry: Worktree, commit: str, lock: int) -> None:
     """Take away what is left of a worktree that git never finished, or whose folder is gone."""
     if entry.missing:
-        if entry.locked not in (None, _UNFINISHED):
+        if entry.locked not in (None, UNFINISHED):
             raise GitError(
                 f"{entry.path} is missing but locked ({entry.locked or 'no reason given'}); bring it back or "
                 "`git worktree unlock` it."
             )
     else:
-        extra = await strays(git, entry.path, commit)
+        extra = await files_beside(git, entry.path, commit)
         if extra:
             raise GitError(f"{entry.path} is half made and holds {some_names(extra)}; move that away and try again.")
         await delete_tree(git, entry.path)
     await deregister(git, entry.path, lock)
 
 
-async def strays(git: Git, path: Path, commit: str) -> list[str]:
-    """The files below `path` that `commit` does not have."""
-    index = git.common_dir / f"musecode-index-{os.getpid()}"
+async def files_beside(git: Git, path: Path, commit: str, *, changed: bool = False) -> list[str]:
+    """The files below `path` that `commit` does not have, whether or not `path` has a usable `.git` entry.
+
+    With `changed`, those that differ from `commit` too, deleted ones among them, and none that are ignored.
+    """
+    folder = Path(await git.effects.disk(tempfile.mkdtemp, prefix="musecode-"))
     view = Git(path, git.common_dir, git.common_dir, git.effects)
+    env = {"GIT_INDEX_FILE": str(folder / "index")}
     try:
-        await view.run("read-tree", commit, env={"GIT_INDEX_FILE": str(index)})
-        return (await view.run("ls-files", "-o", "-z", env={"GIT_INDEX_FILE": str(index)})).names()
+        await view.run("read-tree", commit, env=env)
+        options = ("-m", "--exclude-standard") if changed else ()
+        return sorted(set((await view.run("ls-files", "-o", *options, "-z", env=env, timeout=300.0)).names()))
     finally:
-        await to_the_end(git.effects.disk(index.unlink, missing_ok=True))
+        await to_the_end(git.effects.disk(shutil.rmtree, folder, ignore_errors=True))
 
 
 async def _pristine(git: Git, entry: Worktree) -> bool:
