@@ -174,6 +174,10 @@ def _tasks(host: Host, _rest: str) -> None:
     print(host.opened().call(lambda core: core.tasks_text()))
 
 
+def _worktrees(host: Host, _rest: str) -> None:
+    print(host.opened().call(lambda core: core.worktrees_text()))
+
+
 def _diff(host: Host, _rest: str) -> None:
     print(visible_text(host.opened().newest_goal().diff()) or "No changes.")
 
@@ -270,6 +274,7 @@ COMMANDS: dict[str, Command] = {
     "diff": _diff,
     "merges": _merges,
     "undo": _undo,
+    "worktrees": _worktrees,
     "cost": _cost,
     "rules": rules,
     "resume": _resume,
@@ -281,6 +286,6 @@ COMMANDS: dict[str, Command] = {
 # These neither open a session nor offer a resume.
 QUIET = frozenset({"cells", "vars", "resume", "sessions", "doctor", "close"})
 # These only show: where no session is open they say so, and it is no error.
-SHOWING = frozenset({"agents", "timeline", "show", "tasks", "diff", "merges", "cost", "verify"})
+SHOWING = frozenset({"agents", "worktrees", "timeline", "show", "tasks", "diff", "merges", "cost", "verify"})
 # These take nothing more.
-ALONE = frozenset({"agents", "tasks", "diff", "merges", "cost", "sessions", "verify", "doctor", "close"})
+ALONE = frozenset({"agents", "worktrees", "tasks", "diff", "merges", "cost", "sessions", "verify", "doctor", "close"})

@@ -67,8 +67,11 @@ from musecode_jupyter.tools.notebook import AttachedCell
 from musecode_jupyter.tools.pictures import recorded
 from musecode_jupyter.tools.registry import Place, Registry, Tool
 from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.history import read_history
+from musecode_jupyter.workspace.sharing import Share, parse_share
 from musecode_jupyter.workspace.snapshots import diff_of_files
 from musecode_jupyter.workspace.state import WorkspaceState
+from musecode_jupyter.workspace.survey import survey
 
 logger = logging.getLogger(__name__)
 
@@ -407,6 +410,7 @@ class SessionCore:
 
     async def _set_goal(self, spec: GoalSpec) -> int:
         self._no_running_goal()
+        self._shared()
         git, head = await check_goal(spec, self.workspace, self.settings, self._effects)
         event = await self.log.append(
             "goal.set",
@@ -594,6 +598,20 @@ class SessionCore:
         waiting = {str(asked.shown.get("to")): seq for seq, asked in questions if asked.action == "land"}
         return merges_text(self.merges, waiting, {seq: goal.text for seq, goal in self.goals.goals.items()})
 
+    async def worktrees_text(self) -> str:
+        """Every worktree of agents on this repository, of all sessions, and what it holds."""
+        git = await Git.discover(self.workspace, self._effects)
+        found = await survey(git, worktrees_dir(self._home))
+        if not found:
+            return "There are no worktrees of agents on this repository."
+        own = {tree.path for tree in self.workspace_state.worktrees.values()}
+        lines = []
+        for tree in found:
+            mine = " (this session's)" if str(tree.path) in own else ""
+            branch = f" on {tree.branch}" if tree.branch else ""
+            lines.append(f"{tree.path.name}: {tree.state}{branch}{mine}: {tree.holds or 'nothing that is not landed'}")
+        return "\n".join(lines)
+
     async def tasks_text(self) -> str:
         """The tasks of the active goal, or of the last that had any, as text."""
         state = self.log.state("tasks")
@@ -652,6 +670,7 @@ class SessionCore:
             approvals=self.approvals,
             worktrees=worktrees_dir(self._home),
             session=self.id,
+            share=self._shared(),
             rest=self._rest,
             open_documents=lambda: self.open_documents(),
         )
@@ -659,7 +678,8 @@ class SessionCore:
             return GoalRunner(tools, goal)
 
         async def history() -> Repository:
-            return Repository()
+            past = await read_history(git)
+            return Repository(together=past.together, commits=past.commits)
 
         fan_out = FanOutTools(
             queue=MergeQueue(tools),
@@ -679,8 +699,20 @@ class SessionCore:
             approvals=self.approvals,
             worktrees=worktrees_dir(self._home),
             session=self.id,
+            share=self._shared(),
             open_documents=lambda: self.open_documents(),
         )
+
+    def _shared(self) -> tuple[Share, ...]:
+        """What the user shares with the agents' worktrees; ConfigurationError if the rule cannot be used here."""
+        rules = parse_share(self.settings.share or "")
+        linked = [rule.path for rule in rules if rule.how == "link"]
+        if linked and self.sandbox.name == "bubblewrap":
+            raise ConfigurationError(
+                f"MUSECODE_SHARE links {linked[0]}, and links lead out of the sandbox: share it by copy "
+                f"({linked[0]}=copy), or set MUSECODE_SANDBOX=plain."
+            )
+        return rules
 
     def _start(self, goal: int, git: Git) -> None:
         self._pausing.pop(goal, None)

@@ -34,6 +34,7 @@ class Settings:
     sandbox: str | None = None
     network: str | None = None
     readable: str | None = None
+    share: str | None = None
     options: frozenset[str] = frozenset()
     """Names of those that were given as options, which the environment does not override."""
 
@@ -59,6 +60,7 @@ class Settings:
                 ("sandbox", "MUSECODE_SANDBOX"),
                 ("network", "MUSECODE_NETWORK"),
                 ("readable", "MUSECODE_READABLE"),
+                ("share", "MUSECODE_SHARE"),
             )
             if environ.get(name) and field not in self.options
         }

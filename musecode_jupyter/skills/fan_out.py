@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from musecode_jupyter.agents.context import task_message
-from musecode_jupyter.agents.landing.checks import run_commands
+from musecode_jupyter.agents.landing.checks import run_commands, work_place
 from musecode_jupyter.agents.landing.queue import MergeQueue
 from musecode_jupyter.agents.landing.state import FINAL, MergesState
 from musecode_jupyter.agents.landing.tools import HARNESS
@@ -29,7 +29,7 @@ from musecode_jupyter.tools.executor import CallResult, FormedCall
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.rework import rework_on
-from musecode_jupyter.workspace.worktrees import commit_all, create_worktree, some_names
+from musecode_jupyter.workspace.worktrees import commit_all, some_names
 
 MAX_ROUNDS = 3
 """So often a task's work may be sent back before it is done with no other task beside it."""
@@ -314,6 +314,7 @@ class FanOutRunner(GoalRunner):
                 reads=frozenset({*record.spec.reads, *record.read}),
                 affected=partial(self._affected, seq, written),
                 usd=self.record.used_usd,
+                needs=self._needs(seq),
             )
         )
         if verdict.kind == "landed":
@@ -434,9 +435,14 @@ class FanOutRunner(GoalRunner):
             )
         tree = self._workspace.worktrees[known]
         if not tree.created or not Path(tree.path).is_dir():
-            await create_worktree(self._t.git, Path(tree.path), tree.branch, tree.base)
+            await work_place(self._t, Path(tree.path), tree.branch, tree.base, self._needs(seq))
             await self._emit_raw("worktree.created", {"worktree": known, "path": tree.path})
         return known
+
+    def _needs(self, seq: int) -> tuple[str, ...] | None:
+        """What it says that it touches; None where it says nothing, or a check of the whole is to be had."""
+        spec = self.tasks[seq].spec
+        return (*spec.reads, *spec.writes) or None
 
     async def _widen(self, seq: int) -> None:
         """Write down what the task reads and writes beyond what was declared, if that has grown."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from musecode_jupyter.agents.landing import permission
-from musecode_jupyter.agents.landing.checks import as_checks, clean_place, place_of, run_commands, shorten
+from musecode_jupyter.agents.landing.checks import as_checks, clean_place, place_of, run_commands, shorten, work_place
 from musecode_jupyter.agents.landing.move import move
 from musecode_jupyter.agents.landing.permission import Candidate, refusal
 from musecode_jupyter.agents.landing.tools import LandingTools
@@ -32,7 +32,6 @@ from musecode_jupyter.workspace.landing import check_merge
 from musecode_jupyter.workspace.state import MergeRecord, WorkspaceState, WorktreeRecord
 from musecode_jupyter.workspace.worktrees import (
     commit_all,
-    create_worktree,
     discard_detached,
     fast_forward,
     remove_branch,
@@ -331,7 +330,7 @@ class GoalRunner:
             )
         tree = self._workspace.worktrees[seq]
         if not tree.created or not Path(tree.path).is_dir():
-            await create_worktree(self._t.git, Path(tree.path), tree.branch, tree.base)
+            await work_place(self._t, Path(tree.path), tree.branch, tree.base)
             await self._emit_raw("worktree.created", {"worktree": seq, "path": tree.path})
         return seq
 

@@ -91,6 +91,18 @@ async def submodule_paths(git: Git) -> dict[str, str]:
     return {path: name for path, name in sorted(named.items()) if path in here}
 
 
+async def large_files(git: Git, needs: Sequence[str]) -> bool:
+    """Whether any tracked file that `needs` (paths, folders, globs as of git's `:(glob)`) name is kept by git-lfs."""
+    if not needs:
+        return False
+    patterns = [f":(top,glob){name}" for name in needs] + [f":(top,glob){name.rstrip('/')}/**" for name in needs]
+    files = await git.run("ls-files", "-z", "--", *patterns, env={"GIT_LITERAL_PATHSPECS": "0"})
+    if not files.out:
+        return False
+    answer = await git.run("check-attr", "-z", "--stdin", "filter", input=files.out)
+    return "lfs" in answer.names()[2::3]
+
+
 async def uncontained_submodules(tree: Git) -> list[str]:
     """The filled submodules of a worktree that hold commits of their own, of which no other clone is known.
 

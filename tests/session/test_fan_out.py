@@ -14,7 +14,7 @@ from fixtures.model_server import ModelServer
 from fixtures.session_bench import Repo, Watch, end, only, session_on
 
 from musecode_jupyter.agents.tasks.propose import parse_tasks
-from musecode_jupyter.runtime.errors import UsageProblem
+from musecode_jupyter.runtime.errors import ConfigurationError, UsageProblem
 from musecode_jupyter.session import GoalHandle, GoalSpec, Session
 from musecode_jupyter.session.preflight import graph_options
 from musecode_jupyter.session.replay import prove
@@ -270,3 +270,36 @@ def test_the_options_and_their_errors(repo: Repo, tmp_path: Path) -> None:
             with pytest.raises(UsageProblem, match="from 1 to 64"):
                 start(session, workers=workers)
         assert session.call(lambda core: core.tasks_text()).startswith("There are no tasks")
+
+
+def test_ignored_folders_are_shared_as_the_user_says(repo: Repo) -> None:
+    """A check that needs installed packages must find them in the worktree, and where the merge is tested."""
+    repo.commit({".gitignore": "deps/\n"})
+    (repo.root / "deps").mkdir()
+    repo.write("deps/check.sh", "grep -q right $1.txt\n")
+    given = [{**task, "accept": [f"sh deps/check.sh {task['name']}"]} for task in tasks(*NAMES)]
+    with ModelServer(Crew(MEND)) as server:
+        with session_on(server.base_url, repo.root, share="deps=copy") as session:
+            result = end(start(session, given))
+            assert result.met, result.why
+        wrong = pytest.raises(ConfigurationError, match="no rule for sharing a folder")
+        with session_on(server.base_url, repo.root, share="deps=move") as session, wrong:
+            start(session, given)
+    assert landed(repo) == list(NAMES)
+    assert repo.worktrees == 1
+    assert repo.read("deps/check.sh") == "grep -q right $1.txt\n"
+
+
+def test_what_is_kept_is_listed_with_what_it_holds(repo: Repo) -> None:
+    with ModelServer(Crew(MEND)) as server, session_on(server.base_url, repo.root, approvals="deny") as session:
+        assert session.call(lambda core: core.worktrees_text()) == (
+            "There are no worktrees of agents on this repository."
+        )
+        handle = start(session, tasks("one"))
+        assert end(handle).status == "blocked"
+        name = f"{session.id}-{handle.number}-one"
+        branch = f"musecode/{session.id}/{handle.number}-one"
+        assert session.call(lambda core: core.worktrees_text()).splitlines() == [
+            f"{session.id}-{handle.number}-check: verification: nothing that is not landed",
+            f"{name}: worktree on {branch} (this session's): 1 commit not merged (kept on {branch})",
+        ]

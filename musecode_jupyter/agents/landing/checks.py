@@ -11,7 +11,9 @@ from musecode_jupyter.log.kinds import Check
 from musecode_jupyter.tools.executor import CallResult, FormedCall
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
-from musecode_jupyter.workspace.worktrees import checkout_detached
+from musecode_jupyter.workspace.provision import large_files
+from musecode_jupyter.workspace.sharing import share
+from musecode_jupyter.workspace.worktrees import checkout_detached, create_worktree
 
 REPORT_CHARS = 6_000
 
@@ -25,10 +27,27 @@ def place_of(tools: LandingTools, root: Path, worktree: int | None) -> Place:
     return Place(root, worktree, list_files, tools.git.root)
 
 
-async def clean_place(tools: LandingTools, path: Path, commit: str) -> Place:
-    """A checkout of `commit` at `path` that holds nothing but its tree: no left-over file can make a check pass."""
-    await checkout_detached(tools.git, path, commit)
+async def clean_place(tools: LandingTools, path: Path, commit: str, needs: Sequence[str] | None = None) -> Place:
+    """A checkout of `commit` at `path` that holds nothing but its tree: no left-over file can make a check pass.
+
+    And what the user's rule shares. Submodules are checked out where `needs`, paths and patterns, touch them, and
+    large files (git-lfs) likewise; without `needs` the latter as git does it.
+    """
+    lfs = needs is None or await large_files(tools.git, needs)
+    tree = await checkout_detached(tools.git, path, commit, submodules=tuple(needs or ()), lfs=lfs)
+    if tools.share:
+        await share(tools.git, tree, tools.share)
     return place_of(tools, path, None)
+
+
+async def work_place(
+    tools: LandingTools, path: Path, branch: str, base: str, needs: Sequence[str] | None = None
+) -> None:
+    """A worktree for an agent at `path`, on `branch` from `base`, with what it needs as for `clean_place`."""
+    lfs = needs is None or await large_files(tools.git, needs)
+    tree = await create_worktree(tools.git, path, branch, base, submodules=tuple(needs or ()), lfs=lfs)
+    if tools.share:
+        await share(tools.git, tree, tools.share)
 
 
 async def run_commands(

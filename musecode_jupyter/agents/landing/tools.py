@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from musecode_jupyter.log import EventLog
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.tools.executor import Executor
 from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.sharing import Share
 
 HARNESS = "harness"
 """The name under which this program itself acts."""
@@ -22,6 +23,7 @@ class LandingTools:
     """What landing works with.
 
     `worktrees` is the folder for verification trees, `session` the id that names them and the backup refs.
+    `share` names the ignored folders that each checkout for agents and checks gets from the user's.
     `open_documents` are the files of notebooks that a front end has open: those are never written behind its back.
     """
 
@@ -33,6 +35,7 @@ class LandingTools:
     worktrees: Path
     session: str
     open_documents: Callable[[], list[Path]]
+    share: tuple[Share, ...] = field(default=(), kw_only=True)
 
     async def emit(self, kind: str, data: Mapping[str, Any], *cause: int) -> int:
         """Write an event of the harness; returns its seq once it is durable."""

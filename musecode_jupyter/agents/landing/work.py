@@ -36,6 +36,8 @@ class Work:
         turn has come, since others land while it waits.
     usd
         Money so far, for the question to the user.
+    needs
+        Declared paths and patterns, by which submodules and large files are checked out for the checks.
     """
 
     goal: int
@@ -51,6 +53,7 @@ class Work:
     reads: frozenset[str] = frozenset()
     affected: Callable[[], Sequence[str]] = tuple
     usd: float = 0.0
+    needs: tuple[str, ...] | None = None
 
     @property
     def branch(self) -> str:
