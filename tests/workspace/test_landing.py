@@ -22,6 +22,8 @@ from musecode_jupyter.workspace.landing import (
     check_merge,
     land,
     overlap,
+    overlaps,
+    revert_commit,
     undo_land,
     update_checkout,
 )
@@ -102,6 +104,38 @@ def test_unrelated_histories_are_refused(repo: Repository) -> None:
         asyncio.run(check_merge(discover(repo.root), "main", other))
 
 
+def test_a_revert_takes_out_one_step_and_nothing_else(repo: Repository) -> None:
+    old = repo.git("rev-parse", "main")
+    new = repo.commit({"b.txt": "B\n", "new.txt": "new\n"})
+    tip = repo.commit({"dir/c.txt": "later\n"})
+    git = discover(repo.root)
+    check = asyncio.run(revert_commit(git, tip, old, new, "Undo it\n"))
+    assert check == asyncio.run(revert_commit(git, "main", old, new, "Undo it\n"))
+    assert check.commit is not None
+    assert repo.git("rev-parse", f"{check.commit}^@") == tip
+    assert repo.git("diff", "--name-only", old, check.commit) == "dir/c.txt"
+    assert repo.git("log", "-1", "--format=%s", check.commit) == "Undo it"
+    again = asyncio.run(revert_commit(git, check.commit, old, new, "Undo it\n"))
+    assert (again.commit, again.conflicts) == (check.commit, [])
+    later = repo.commit({"b.txt": "BB\n"})
+    assert asyncio.run(revert_commit(git, later, old, new, "Undo it\n")).conflicts == ["b.txt"]
+    assert repo.git("rev-parse", "main") == later
+
+
+def test_only_checkouts_of_the_branch_can_be_in_its_way(repo: Repository, tmp_path: Path) -> None:
+    old, new = repo.ahead({"b.txt": "B\n"})
+    elsewhere = tmp_path / "elsewhere"
+    repo.git("worktree", "add", "-q", "--force", str(elsewhere), "main")
+    repo.git("checkout", "-q", "-b", "mine")
+    repo.write("b.txt", "mine\n")
+    git = discover(repo.root)
+    assert asyncio.run(overlaps(git, MAIN, old, new)) == {}
+    repo.write("b.txt", "theirs\n", elsewhere)
+    assert asyncio.run(overlaps(git, MAIN, old, new)) == {elsewhere: ["b.txt"]}
+    shutil.rmtree(elsewhere)
+    assert asyncio.run(overlaps(git, MAIN, old, new)) == {}
+
+
 # Moving the branch
 
 
@@ -145,8 +179,12 @@ def test_landing_can_be_undone_once(repo: Repository) -> None:
     old, new = repo.ahead({"b.txt": "B\n"})
     move(repo, old, new)
     git = discover(repo.root)
-    assert asyncio.run(undo_land(git, MAIN, old, new))
-    assert not asyncio.run(undo_land(git, MAIN, old, new))
+    kept = f"{BACKUP}-undo"
+    assert asyncio.run(undo_land(git, MAIN, old, new, kept))
+    assert repo.git("rev-parse", kept) == new
+    assert not asyncio.run(undo_land(git, MAIN, old, new, kept))
+    with pytest.raises(GitError, match="is not a backup ref"):
+        asyncio.run(undo_land(git, MAIN, old, new, "refs/heads/kept"))
     assert repo.git("rev-parse", "main") == old
     other = repo.commit({"x.txt": "x\n"})
     with pytest.raises(RefMoved):
