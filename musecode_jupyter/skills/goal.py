@@ -293,7 +293,7 @@ class GoalRunner:
                     f"{record.branch} moved {moves} times while landing. The work is on branch {branch}.",
                 )
         elif outcome.kind == "blocked":
-            await self._bounce(seq, f"Your checkout changed meanwhile: {outcome.text}", branch)
+            await self._bounce(seq, outcome.text, branch)
             await self._stop("blocked", f"{outcome.text} Nothing was landed; the work is on branch {branch}.")
         return outcome.kind == "landed"
 

@@ -250,9 +250,8 @@ class MergeQueue:
         if outcome.kind == "landed":
             return Verdict("landed", seq, outcome.text, commit=merged.commit)
         if outcome.kind == "blocked":
-            why = f"Your checkout changed meanwhile: {outcome.text}"
             told = f"{outcome.text} Nothing was landed; the work is on branch {work.kept}."
-            return await self._hold(seq, work, told, why)
+            return await self._hold(seq, work, told, outcome.text)
         moved = {"merge": seq, "ref": work.ref, "expected": merged.target, "found": outcome.found}
         await self._emit("merge.moved", seq, work.goal, moved)
         return None
