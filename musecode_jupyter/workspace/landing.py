@@ -272,7 +272,8 @@ async def _bring_along(repository: Git, tree: Worktree, old: str, new: str, lock
     where = f"{tree.path} ({tree.branch})"
     if tree.commit != new:
         return f"{where} is no longer at {new[:12]}, so its files were left as they are."
-    git = await Git.at_worktree(tree.path, repository.effects)
+    here = tree.path == repository.root
+    git = repository if here else await Git.at_worktree(tree.path, repository.effects)
     delta = await _delta(git, old, new)
     index, _ = await _index(git)
     # The mark says that the paths of this step were free of the user's changes when it began, so that after

@@ -74,6 +74,8 @@ async def list_worktrees(git: Git) -> list[Worktree]:
         if not fields or "bare" in fields:
             continue
         path = Path(fields["worktree"])
+        if path == git.common_dir:
+            path = await _main_checkout(git)
         commit = fields.get("HEAD")
         found.append(
             Worktree(
@@ -85,6 +87,14 @@ async def list_worktrees(git: Git) -> list[Worktree]:
             )
         )
     return found
+
+
+async def _main_checkout(git: Git) -> Path:
+    """The main checkout where git takes the git directory for it: in a submodule, or with the directory elsewhere."""
+    if git.git_dir == git.common_dir:
+        return git.root
+    named = await git.run("config", "core.worktree", env={"GIT_DIR": str(git.common_dir)}, check=False)
+    return await git.effects.disk((git.common_dir / named.line()).resolve)
 
 
 async def create_worktree(

@@ -129,6 +129,33 @@ def test_work_inside_a_submodule_is_neither_committed_blindly_nor_removed(repo: 
     assert (tree / "lib/lib.txt").read_text() == "changed by the worker\n"
 
 
+@pytest.mark.parametrize("kind", ["submodule", "separate git folder"])
+def test_a_checkout_whose_git_folder_is_elsewhere_is_a_repository_like_others(
+    repo: Repository, tmp_path: Path, tree: Path, kind: str
+) -> None:
+    """git lists `.git/modules/lib` as the main worktree of a submodule, and landing looked for files there."""
+    if kind == "submodule":
+        with_submodule(repo, tmp_path)
+        inner = Repository(repo.root / "lib")
+        inner.git("checkout", "-q", "main")
+    else:
+        inner = Repository(tmp_path / "apart")
+        inner.root.mkdir()
+        inner.git("init", "-q", "-b", "main", "--separate-git-dir", str(tmp_path / "elsewhere"))
+        inner.commit({"lib.txt": "one\n"})
+    create(inner, tree)
+    inner.write("lib.txt", "three\n", tree)
+    land_worker(inner, tree)
+    assert inner.read("lib.txt") == "three\n"
+    assert status(inner.root) == []
+
+    async def listed() -> list[Path]:
+        return [found.path for found in await list_worktrees(await discover(inner.root))]
+
+    assert asyncio.run(listed()) == [inner.root, tree]
+    assert remove(inner, tree) == []
+
+
 def broken_filter(repo: Repository, direction: str) -> None:
     repo.git("config", f"filter.large.{direction}", "echo no such object >&2; false")
     repo.git("config", "filter.large.required", "true")
