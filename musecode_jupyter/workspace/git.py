@@ -62,6 +62,9 @@ _SETTINGS = (
     "submodule.recurse=false",
 )
 
+# The rules of git-check-ref-format(1), asked a few times for each landing.
+_BAD_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|(^|/)\.|\.lock(/|$)|[./]$")
+
 _DIFF_BLOB_LIMIT = "16m"  # larger files show as binary in a diff, so that a diff stays bounded in memory
 
 
@@ -148,7 +151,13 @@ class Git:
         if not await effects.disk(start.is_dir):
             raise NoCheckout(f"{path} does not exist; choose a folder inside a git repository.")
         await _check_version(start, effects)
+        where = ("--absolute-git-dir", "--git-common-dir", "--show-toplevel")
         args = ("rev-parse", "--is-bare-repository", "--is-inside-work-tree")
+        answer = await _execute(effects, (*args, *where), cwd=start, env={})
+        lines = os.fsdecode(answer.out).split("\n")
+        if answer.code == 0 and lines[:2] == ["false", "true"] and len(lines) == 6:
+            return cls(Path(lines[4]), Path(lines[2]), await effects.disk((start / lines[3]).resolve), effects)
+        # Something is wrong, or a path has a newline in it: one by one.
         kind = await _execute(effects, args, cwd=start, env={})
         if kind.code != 0:
             raise NoCheckout(_no_repository(start, kind.err), args_run=("rev-parse",), code=kind.code, stderr=kind.err)
@@ -322,8 +331,7 @@ class Git:
 
     async def check_ref_name(self, ref: str) -> None:
         """Raise GitError unless `ref` is a well-formed full ref name."""
-        result = await self.run("check-ref-format", ref, check=False)
-        if result.code != 0 or not ref.startswith("refs/") or "/-" in ref:
+        if _BAD_REF.search(ref) or not ref.startswith("refs/") or "/-" in ref:
             raise GitError(f"{ref!r} is not a ref name that git accepts; choose another name.")
 
     async def changes(self, *, untracked: bool = True, ignored: bool = False) -> list[Change]:
@@ -389,6 +397,17 @@ class Git:
         return sorted(result.names())
 
 
+async def init_outside(git_dir: Path, folder: Path, branch: str, effects: Effects) -> None:
+    """Make an empty repository at `git_dir` whose checkout is `folder`, which stays as it is; fine if it exists."""
+    await effects.disk(git_dir.parent.mkdir, parents=True, exist_ok=True)
+    # No template: hooks and settings of the user's are not for this one.
+    args = ("init", "--quiet", f"--initial-branch={branch}", "--template=")
+    env = {"GIT_DIR": str(git_dir), "GIT_WORK_TREE": str(folder)}
+    answer = await _execute(effects, args, cwd=folder, env=env)
+    if answer.code != 0:
+        raise GitError(f"git init failed in {git_dir}: {_reason(answer.err)}", args_run=args, code=answer.code)
+
+
 def _change(record: str) -> Change:
     """Read one record of `status --porcelain=v2 -z --no-renames`."""
     kind = record[0]
@@ -428,7 +447,14 @@ def _no_repository(start: Path, stderr: str) -> str:
     return f"git cannot read the repository at {start}: {_reason(stderr)}"
 
 
+# The answers of `git version` that were new enough, by the PATH that git was found on.
+_known_versions: set[str] = set()
+
+
 async def _check_version(cwd: Path, effects: Effects) -> None:
+    path = effects.environ().get("PATH", "")
+    if path in _known_versions:
+        return
     answer = await _execute(effects, ("version",), cwd=cwd, env={})
     found = re.search(rb"(\d+)\.(\d+)", answer.out)
     if found is None or (int(found[1]), int(found[2])) < MINIMUM_VERSION:
@@ -436,6 +462,7 @@ async def _check_version(cwd: Path, effects: Effects) -> None:
             f"git {'.'.join(map(str, MINIMUM_VERSION))} or later is needed and this is "
             f"{answer.line() or 'unknown'}; install a newer one (for example `conda install git`)."
         )
+    _known_versions.add(path)
 
 
 async def _execute(

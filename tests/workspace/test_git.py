@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
 
 import pytest
 from git_repository import Repository
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import GitError
@@ -311,3 +315,47 @@ def test_commands_stay_pinned_when_the_git_file_is_lost(repo: Repository, tmp_pa
     git = discover(tmp_path / "tree")
     (tmp_path / "tree" / ".git").unlink()
     assert asyncio.run(git.head()).branch == "side"
+
+
+PARTS = [
+    "a",
+    "B",
+    ".",
+    "..",
+    "/",
+    "//",
+    "-",
+    "@",
+    "@{",
+    "{",
+    "~",
+    "^",
+    ":",
+    "?",
+    "*",
+    "[",
+    "]",
+    "\\",
+    " ",
+    "\x7f",
+    "\t",
+]
+PARTS += [".lock", "lock", "ä", os.fsdecode(b"\xe9"), "refs/", "heads/", "\n"]
+
+
+@hypothesis_settings(max_examples=40, deadline=None)
+@given(parts=st.lists(st.sampled_from(PARTS), max_size=5))
+def test_ref_names_are_judged_as_git_does(parts: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Beyond git's rules, a part that begins with a dash is refused: it would be taken for an option."""
+    git = Git(tmp_path_factory.getbasetemp(), Path("none"), Path("none"), LiveEffects())
+    name = "refs/" + "".join(parts)
+    by_git = subprocess.run(["git", "check-ref-format", name], check=False).returncode == 0
+
+    async def by_us() -> bool:
+        try:
+            await git.check_ref_name(name)
+        except GitError:
+            return False
+        return True
+
+    assert asyncio.run(by_us()) == (by_git and "/-" not in name)
