@@ -171,11 +171,11 @@ def _show(host: Host, rest: str) -> None:
 
 
 def _tasks(host: Host, _rest: str) -> None:
-    print(host.opened().call(lambda core: core.tasks_text()))
+    print(host.opened().tasks_text())
 
 
 def _worktrees(host: Host, _rest: str) -> None:
-    print(host.opened().call(lambda core: core.worktrees_text()))
+    print(host.opened().worktrees_text())
 
 
 def _diff(host: Host, _rest: str) -> None:

@@ -31,7 +31,7 @@ MUSE_WORDS = (
         "show",
         "steer",
     ),
-    *("stop", "timeline", "undo", "vars", "verify"),
+    *("stop", "tasks", "timeline", "undo", "vars", "verify", "worktrees"),
 )
 GOAL_WORDS = ("pause", "resume", "stop", "clear", "steer", "edit")
 RUN_OPTIONS = ("--own", "--keep", "--timeout")

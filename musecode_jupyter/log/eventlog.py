@@ -30,8 +30,9 @@ from musecode_jupyter.log.journal import (
     unknown,
     unpack,
 )
-from musecode_jupyter.log.kinds import LogRecovered, Payload, SecretRedacted, StateDigest
+from musecode_jupyter.log.kinds import LogRecovered, SecretRedacted, StateDigest
 from musecode_jupyter.log.lock import SessionLock
+from musecode_jupyter.log.payload import Payload
 from musecode_jupyter.log.record import checked, draft, hydrated, redacted
 from musecode_jupyter.log.redaction import Redactor, redact_file
 from musecode_jupyter.log.scan import Damage, Record, Scanner, segment_name

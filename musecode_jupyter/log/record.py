@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from musecode_jupyter.log.blobs import BlobStore, digest_of
 from musecode_jupyter.log.events import MAX_RECORD_BYTES, SEAL_BYTES, BlobRef, Event, canonical, line_parts
 from musecode_jupyter.log.journal import Draft
-from musecode_jupyter.log.kinds import KINDS, Payload
+from musecode_jupyter.log.kinds import KINDS
+from musecode_jupyter.log.payload import Payload
 from musecode_jupyter.log.redaction import Redactor
 from musecode_jupyter.runtime.errors import LogError
 

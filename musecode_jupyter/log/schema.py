@@ -11,7 +11,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from musecode_jupyter.log.events import MAX_RECORD_BYTES, SCHEMA_VERSION
-from musecode_jupyter.log.kinds import KINDS, Check, Payload
+from musecode_jupyter.log.kinds import KINDS
+from musecode_jupyter.log.payload import Check, Payload
 
 _HEAD = f"""# Events
 

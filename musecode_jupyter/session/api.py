@@ -20,6 +20,7 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import Effects, LiveEffects
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
+from musecode_jupyter.session import looks
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.preflight import GoalSpec, check_goal
 from musecode_jupyter.session.settings import Settings
@@ -132,7 +133,7 @@ class GoalHandle:
 
     def diff(self) -> str:
         """The landed diff, or what the worktree holds so far."""
-        return self.session.call(lambda core: core.diff(self.number))
+        return self.session.call(lambda core: looks.diff(core, self.number))
 
     def __repr__(self) -> str:
         return f"Goal({self.text!r}, status={self.status!r})"
@@ -298,7 +299,15 @@ class Session:
 
     def merges(self) -> str:
         """The merge queue and what became of earlier merges, as text."""
-        return self.read(lambda core: core.merges_text())
+        return self.read(looks.merges_text)
+
+    def tasks_text(self) -> str:
+        """The tasks of the active goal, or of the last that had any: state, files, and who is in whose way."""
+        return self.call(looks.tasks_text)
+
+    def worktrees_text(self) -> str:
+        """Every worktree of agents on this repository, of all sessions, and what it holds."""
+        return self.call(looks.worktrees_text)
 
     def pause(self, number: int) -> None:
         """Let goal `number` rest after the step that is under way."""

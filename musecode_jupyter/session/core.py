@@ -14,7 +14,6 @@ from typing import Literal
 from musecode_jupyter._version import __version__
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import LOCATE, Guided
-from musecode_jupyter.agents.landing.history import merges_text
 from musecode_jupyter.agents.landing.queue import MergeQueue, discard_left_over
 from musecode_jupyter.agents.landing.state import MergesState
 from musecode_jupyter.agents.landing.tools import LandingTools
@@ -23,11 +22,8 @@ from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Mind, Task
 from musecode_jupyter.agents.prompts import ASK, LEAD, WORKER
 from musecode_jupyter.agents.state import AgentsState
-from musecode_jupyter.agents.tasks.facts import read_imports
 from musecode_jupyter.agents.tasks.propose import PROPOSE, PROPOSE_TASKS
 from musecode_jupyter.agents.tasks.scheduling import Repository
-from musecode_jupyter.agents.tasks.state import TasksState
-from musecode_jupyter.agents.tasks.text import tasks_text
 from musecode_jupyter.guard.approvals import Approvals
 from musecode_jupyter.guard.gate import Gate
 from musecode_jupyter.guard.ledger import LedgerState, Scope
@@ -69,9 +65,7 @@ from musecode_jupyter.tools.registry import Place, Registry, Tool
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.history import read_history
 from musecode_jupyter.workspace.sharing import Share, parse_share
-from musecode_jupyter.workspace.snapshots import diff_of_files
 from musecode_jupyter.workspace.state import WorkspaceState
-from musecode_jupyter.workspace.survey import survey
 
 logger = logging.getLogger(__name__)
 
@@ -315,6 +309,11 @@ class SessionCore:
         return state
 
     @property
+    def home(self) -> Path:
+        """Where sessions, worktrees and the local model live."""
+        return self._home
+
+    @property
     def busy(self) -> bool:
         """Whether a goal is running."""
         return any(not task.done() for task in self._tasks.values())
@@ -372,7 +371,7 @@ class SessionCore:
             event = await self.log.append("user.message", said, agent="user", cause=cause)
             await self.log.append("agent.state", {"state": "running", "why": "a question"}, agent=LEAD_NAME)
             self._question_ends = self.agents.agents[LEAD_NAME].steps + self.settings.steps_of_a_question()
-            task = Task(LEAD_NAME, self._own_place(), event.seq)
+            task = Task(LEAD_NAME, self.own_place(), event.seq)
             try:
                 return (await self.loop.turn(task)).text
             except asyncio.CancelledError:
@@ -436,7 +435,7 @@ class SessionCore:
     def pause(self, goal: int, why: str = "asked by the user") -> None:
         """Let the running step end, then rest; a wait before another attempt at a failed request ends at once."""
         self._running(goal)
-        record = self._record(goal)
+        record = self.record(goal)
         ended = [self.gate.end_wait(agent, PauseRequested(why)) for agent in record.agents]
         if not any(ended) or record.workers > 1:
             self._pausing[goal] = why
@@ -446,7 +445,7 @@ class SessionCore:
 
         Raises UsageProblem before anything is spent if there is no branch to land on.
         """
-        record = self._record(goal)
+        record = self.record(goal)
         if self._is_running(goal):
             if goal in self._pausing:
                 del self._pausing[goal]
@@ -475,7 +474,7 @@ class SessionCore:
 
         Raises UsageProblem if nothing is given, a limit is none or used up already, or the goal is met or cleared.
         """
-        record = self._record(goal)
+        record = self.record(goal)
         if record.cleared or record.status == "met":
             raise UsageProblem(f"Goal {goal} {'was cleared' if record.cleared else 'is met'}: set a new one.")
         limits.check()
@@ -502,7 +501,7 @@ class SessionCore:
 
     async def clear_goal(self, goal: int) -> str:
         """Forget a goal that does not run: it cannot be resumed. Returns the branch that keeps its work, or nothing."""
-        record = self._record(goal)
+        record = self.record(goal)
         if self._is_running(goal):
             raise UsageProblem(f"Goal {goal} is running: end it with `%goal stop`, then clear it.")
         if not record.cleared:
@@ -524,11 +523,11 @@ class SessionCore:
 
     async def stop(self, goal: int, why: str = "stopped by the user") -> None:
         """End what runs, at once; worktree and branch are kept, and the goal can be resumed."""
-        record = self._record(goal)
+        record = self.record(goal)
         if record.final:
             raise UsageProblem(f"Goal {goal} has ended already: {record.status}.")
         await self._cancel(goal)
-        if not self._record(goal).final:
+        if not self.record(goal).final:
             await self.log.append("user.interrupt", {"scope": f"goal {goal}"}, agent="user", cause=(goal,))
             await self.log.append(
                 "goal.stopped",
@@ -552,22 +551,7 @@ class SessionCore:
             await asyncio.wait([task])
             if not task.cancelled() and task.exception() is not None:
                 raise task.exception() or MuseError("the goal ended in an unknown error")
-        return self._record(goal)
-
-    async def diff(self, goal: int | None = None) -> str:
-        """What the goal (the active one by default) changed: the landed diff, or the worktree's so far."""
-        number = self.active_goal() if goal is None else goal
-        self._record(number)
-        git = await Git.discover(self.workspace, self._effects)
-        workspace = self.workspace_state
-        landed = [m for m in workspace.merges.values() if m.goal == number and m.state == "landed"]
-        if landed and landed[-1].old and landed[-1].new:
-            return await git.diff_text(landed[-1].old, landed[-1].new)
-        seq = workspace.of_goal(number)
-        if seq is None:
-            return ""
-        tree = workspace.worktrees[seq]
-        return await diff_of_files(await Git.at_worktree(Path(tree.path), self._effects), tree.base)
+        return self.record(goal)
 
     async def undo(self, landing: int) -> str:
         """Take a landing back, whose number is that of its merge; says in a line what was done.
@@ -592,39 +576,6 @@ class SessionCore:
             if any(merge.state == "undoing" for merge in self.merges.merges.values()):
                 self.notices.append(f"An undo was cut off and cannot be finished now: {problem}")
 
-    def merges_text(self) -> str:
-        """The merge queue and its history."""
-        questions = self.approvals.state.pending.items()
-        waiting = {str(asked.shown.get("to")): seq for seq, asked in questions if asked.action == "land"}
-        return merges_text(self.merges, waiting, {seq: goal.text for seq, goal in self.goals.goals.items()})
-
-    async def worktrees_text(self) -> str:
-        """Every worktree of agents on this repository, of all sessions, and what it holds."""
-        git = await Git.discover(self.workspace, self._effects)
-        found = await survey(git, worktrees_dir(self._home))
-        if not found:
-            return "There are no worktrees of agents on this repository."
-        own = {tree.path for tree in self.workspace_state.worktrees.values()}
-        lines = []
-        for tree in found:
-            mine = " (this session's)" if str(tree.path) in own else ""
-            branch = f" on {tree.branch}" if tree.branch else ""
-            lines.append(f"{tree.path.name}: {tree.state}{branch}{mine}: {tree.holds or 'nothing that is not landed'}")
-        return "\n".join(lines)
-
-    async def tasks_text(self) -> str:
-        """The tasks of the active goal, or of the last that had any, as text."""
-        state = self.log.state("tasks")
-        assert isinstance(state, TasksState)
-        goals = [task.goal for task in state.tasks.values()]
-        if not goals:
-            return "There are no tasks: `%goal TEXT --workers N` splits a goal into some."
-        goal = self.goals.active if self.goals.active in goals else goals[-1]
-        place = self._own_place()
-        files = await place.list_files()
-        imports = await self._effects.disk(read_imports, place.root, files)
-        return tasks_text(state.of_goal(goal or goals[-1]), Repository(files=tuple(files), imports=imports))
-
     async def close(self, reason: str) -> None:
         """End the session in order: running goals are paused, the log is sealed. Idempotent."""
         if self._closed:
@@ -633,11 +584,11 @@ class SessionCore:
         await self._stop_questions(reason)
         for goal in [goal for goal in self._tasks if self._is_running(goal)]:
             await self._cancel(goal)
-            if self._record(goal).status == "running":
+            if self.record(goal).status == "running":
                 await self.log.append(
                     "goal.paused",
                     {"goal": goal, "why": reason},
-                    agent=self._record(goal).agent,
+                    agent=self.record(goal).agent,
                     cause=(goal,),
                 )
         try:
@@ -653,7 +604,7 @@ class SessionCore:
         """Remove the worktrees of goals that were met just before a crash."""
         trees = self.workspace_state.worktrees.values()
         for goal in {tree.goal for tree in trees if tree.goal is not None}:
-            if self._record(goal).status != "met":
+            if self.record(goal).status != "met":
                 continue
             try:
                 await self._runner(goal, await Git.discover(self.workspace, self._effects)).clean_up()
@@ -674,7 +625,7 @@ class SessionCore:
             rest=self._rest,
             open_documents=lambda: self.open_documents(),
         )
-        if self._record(goal).workers == 1:
+        if self.record(goal).workers == 1:
             return GoalRunner(tools, goal)
 
         async def history() -> Repository:
@@ -731,7 +682,7 @@ class SessionCore:
             self._check_question()
             return
         self._rest(task.goal)
-        check_limits(self._record(task.goal), self._effects.now())
+        check_limits(self.record(task.goal), self._effects.now())
 
     def _check_question(self) -> None:
         limit = self.settings.steps_of_a_question()
@@ -771,7 +722,8 @@ class SessionCore:
             )
         ]
 
-    def _own_place(self) -> Place:
+    def own_place(self) -> Place:
+        """The user's own checkout, in which agents read."""
         root = self.workspace
 
         async def list_files() -> list[str]:
@@ -782,7 +734,8 @@ class SessionCore:
 
         return Place(root, None, list_files)
 
-    def _record(self, goal: int) -> GoalRecord:
+    def record(self, goal: int) -> GoalRecord:
+        """A goal of this session; UsageProblem if there is none of this number."""
         record = self.goals.goals.get(goal)
         if record is None:
             raise UsageProblem(f"There is no goal {goal} in this session.")
@@ -799,9 +752,9 @@ class SessionCore:
         return task is not None and not task.done()
 
     def _running(self, goal: int) -> None:
-        self._record(goal)
+        self.record(goal)
         if not self._is_running(goal):
-            raise UsageProblem(f"Goal {goal} is not running: it is {self._record(goal).status}.")
+            raise UsageProblem(f"Goal {goal} is not running: it is {self.record(goal).status}.")
 
     def _no_running_goal(self) -> None:
         if self.asking:

@@ -130,7 +130,7 @@ class GoalsReducer:
             if event.data["agent"] not in helpers:
                 helpers.append(event.data["agent"])
         elif event.kind == "merge.bounced":
-            self._bounced(state)
+            self._bounced(state, event)
         elif state.active is not None:
             goal = state.goals[state.active]
             if event.kind == "budget.exceeded":
@@ -204,8 +204,8 @@ class GoalsReducer:
         if goal.phase == "judging":
             goal.phase = "landing" if data["passed"] else "working"
 
-    def _bounced(self, state: GoalsState) -> None:
-        goal = None if state.active is None else state.goals[state.active]
+    def _bounced(self, state: GoalsState, event: Event) -> None:
+        goal = state.goals.get(event.cause[0]) if event.cause else None
         if goal is not None and goal.phase == "landing":
             # The target moved, or something stood in the way: what lands next is a new merge, judged anew.
             goal.phase = "judging"

@@ -59,7 +59,7 @@ def test_three_tasks_are_worked_on_side_by_side_and_all_land(repo: Repo) -> None
         result = end(start(session, tasks(*NAMES)))
         assert result.met, result.why
         events = list(session.events())
-        text = session.call(lambda core: core.tasks_text())
+        text = session.tasks_text()
     assert landed(repo) == list(NAMES)
     leased = only(events, "task.leased")
     assert {event.data["agent"] for event in leased} == {"worker-1", "worker-2", "worker-3"}
@@ -248,7 +248,7 @@ def test_what_comes_after_a_task_that_fails_is_not_begun(repo: Repo) -> None:
     lead = [Answer("I have no further tasks.")]
     with ModelServer(Crew(stuck, lead)) as server, session_on(server.base_url, repo.root) as session:
         result = end(start(session, given))
-        text = session.call(lambda core: core.tasks_text())
+        text = session.tasks_text()
     assert result.status == "stalled"
     assert landed(repo) == ["three"]
     assert "one: given up: sent back 4 times" in text
@@ -269,7 +269,7 @@ def test_the_options_and_their_errors(repo: Repo, tmp_path: Path) -> None:
         for workers in (0, -1, 65):
             with pytest.raises(UsageProblem, match="from 1 to 64"):
                 start(session, workers=workers)
-        assert session.call(lambda core: core.tasks_text()).startswith("There are no tasks")
+        assert session.tasks_text().startswith("There are no tasks")
 
 
 def test_ignored_folders_are_shared_as_the_user_says(repo: Repo) -> None:
@@ -292,14 +292,12 @@ def test_ignored_folders_are_shared_as_the_user_says(repo: Repo) -> None:
 
 def test_what_is_kept_is_listed_with_what_it_holds(repo: Repo) -> None:
     with ModelServer(Crew(MEND)) as server, session_on(server.base_url, repo.root, approvals="deny") as session:
-        assert session.call(lambda core: core.worktrees_text()) == (
-            "There are no worktrees of agents on this repository."
-        )
+        assert session.worktrees_text() == ("There are no worktrees of agents on this repository.")
         handle = start(session, tasks("one"))
         assert end(handle).status == "blocked"
         name = f"{session.id}-{handle.number}-one"
         branch = f"musecode/{session.id}/{handle.number}-one"
-        assert session.call(lambda core: core.worktrees_text()).splitlines() == [
+        assert session.worktrees_text().splitlines() == [
             f"{session.id}-{handle.number}-check: verification: nothing that is not landed",
             f"{name}: worktree on {branch} (this session's): 1 commit not merged (kept on {branch})",
         ]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from musecode_jupyter.agents.landing.tools import HARNESS, LandingTools
-from musecode_jupyter.log.kinds import Check
+from musecode_jupyter.log.payload import Check
 from musecode_jupyter.tools.executor import CallResult, FormedCall
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git

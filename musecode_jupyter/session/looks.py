@@ -1,0 +1,71 @@
+"""What the user looks at, as text made from the state of a session and the disk: changes, tasks, merges, worktrees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from musecode_jupyter.agents.landing import history
+from musecode_jupyter.agents.tasks import text
+from musecode_jupyter.agents.tasks.facts import read_imports
+from musecode_jupyter.agents.tasks.scheduling import Repository
+from musecode_jupyter.agents.tasks.state import TasksState
+from musecode_jupyter.session.store import worktrees_dir
+from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.snapshots import diff_of_files
+from musecode_jupyter.workspace.survey import survey
+
+if TYPE_CHECKING:
+    from musecode_jupyter.session.core import SessionCore
+
+
+async def diff(core: SessionCore, goal: int | None = None) -> str:
+    """What the goal (the active one by default) changed: the landed diff, or the worktree's so far."""
+    number = core.active_goal() if goal is None else goal
+    core.record(number)
+    git = await Git.discover(core.workspace, core.effects)
+    workspace = core.workspace_state
+    landed = [m for m in workspace.merges.values() if m.goal == number and m.state == "landed"]
+    if landed and landed[-1].old and landed[-1].new:
+        return await git.diff_text(landed[-1].old, landed[-1].new)
+    seq = workspace.of_goal(number)
+    if seq is None:
+        return ""
+    tree = workspace.worktrees[seq]
+    return await diff_of_files(await Git.at_worktree(Path(tree.path), core.effects), tree.base)
+
+
+async def tasks_text(core: SessionCore) -> str:
+    """The tasks of the active goal, or of the last that had any, as text."""
+    state = core.log.state("tasks")
+    assert isinstance(state, TasksState)
+    goals = [task.goal for task in state.tasks.values()]
+    if not goals:
+        return "There are no tasks: `%goal TEXT --workers N` splits a goal into some."
+    goal = core.goals.active if core.goals.active in goals else goals[-1]
+    place = core.own_place()
+    files = await place.list_files()
+    imports = await core.effects.disk(read_imports, place.root, files)
+    return text.tasks_text(state.of_goal(goal or goals[-1]), Repository(files=tuple(files), imports=imports))
+
+
+def merges_text(core: SessionCore) -> str:
+    """The merge queue and its history."""
+    questions = core.approvals.state.pending.items()
+    waiting = {str(asked.shown.get("to")): seq for seq, asked in questions if asked.action == "land"}
+    return history.merges_text(core.merges, waiting, {seq: goal.text for seq, goal in core.goals.goals.items()})
+
+
+async def worktrees_text(core: SessionCore) -> str:
+    """Every worktree of agents on this repository, of all sessions, and what it holds."""
+    git = await Git.discover(core.workspace, core.effects)
+    found = await survey(git, worktrees_dir(core.home))
+    if not found:
+        return "There are no worktrees of agents on this repository."
+    own = {tree.path for tree in core.workspace_state.worktrees.values()}
+    lines = []
+    for tree in found:
+        mine = " (this session's)" if str(tree.path) in own else ""
+        branch = f" on {tree.branch}" if tree.branch else ""
+        lines.append(f"{tree.path.name}: {tree.state}{branch}{mine}: {tree.holds or 'nothing that is not landed'}")
+    return "\n".join(lines)
