@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from musecode_jupyter.models.model_file import LocalModelFile
 from musecode_jupyter.runtime.errors import ConfigurationError, ModelError
+from musecode_jupyter.runtime.process import to_the_end
 
 CONTEXT = 32_768
 
@@ -116,17 +117,22 @@ class LocalModel:
         )
         env = {name: os.environ[name] for name in names if name in os.environ}
         env["OMP_WAIT_POLICY"] = "passive"
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            str(_SERVER),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=self._log,
-            env=env,
-            # An interrupt of the kernel's terminal is not meant for the server.
-            start_new_session=True,
-        )
+
+        async def begin() -> None:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-P",
+                str(_SERVER),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=self._log,
+                env=env,
+                # An interrupt of the kernel's terminal is not meant for the server.
+                start_new_session=True,
+            )
+
+        # Never cut off in its middle: asyncio would then wait for pipes that were not connected yet.
+        await to_the_end(begin())
         config = {
             "model": str(path.resolve()),
             "alias": self._alias,

@@ -58,6 +58,39 @@ def test_a_cancelled_command_is_ended(tmp_path: Path) -> None:
     assert not alive(asyncio.run(run()))
 
 
+class Boom(Exception):
+    pass
+
+
+def test_a_command_cancelled_amid_its_start_does_not_hang(tmp_path: Path) -> None:
+    """A sibling that fails at once has the loop cancel what is just being started."""
+
+    async def fails() -> None:
+        raise Boom
+
+    async def both() -> None:
+        one, other = (run_command(command(tmp_path, "sh", "-c", "exit 0")) for _ in range(2))
+        await asyncio.gather(one, fails(), other)
+
+    for _ in range(5):
+        with pytest.raises(Boom):
+            asyncio.run(both())
+
+
+def test_what_a_program_leaves_behind_does_not_hold_up_its_end(tmp_path: Path) -> None:
+    script = "setsid sleep 600 & echo $! > child; echo done"
+    try:
+        answer = asyncio.run(run_command(command(tmp_path, "sh", "-c", script, timeout=30)))
+        assert (answer.code, answer.out) == (0, b"done\n")
+    finally:
+        os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+
+
+def test_large_input_and_output(tmp_path: Path) -> None:
+    data = os.urandom(3_000_000)
+    assert asyncio.run(run_command(command(tmp_path, "cat", input=data))).out == data
+
+
 def test_what_cannot_be_started_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         asyncio.run(run_command(command(tmp_path, "no-such-program")))
