@@ -75,16 +75,28 @@ def show_live(host: Host, handle: GoalHandle) -> None:
     shown = []
     for view in (host.timeline(), host.approvals_view()):
         shown.append((view, display(view, display_id=True)))
+    # A front end that opens the saved notebook shows the widget's place, and there is no widget: so its last state
+    # stands beside it, hidden by the widget's style as long as there is one.
+    beside = display(_kept([]), raw=True, display_id=True)
 
     def store() -> None:
-        # What the notebook keeps: without a kernel the widget is dead, its text and HTML are not.
         for view, output in shown:
             if hasattr(view, "flush"):
                 view.flush()
             output.update(view)
+        beside.update(_kept([view for view, _ in shown]), raw=True)
 
     # In the context of this cell, so that the message names it and not the cell that happens to run then.
     host.when_goal_ends(handle.number, partial(copy_context().run, store))
+
+
+def _kept(views: list[Any]) -> dict[str, str]:
+    """What the notebook keeps of the views when there is no kernel any more."""
+    html = "".join(view.static_html() for view in views)
+    return {
+        "text/html": f'<div class="muse-kept">{html}</div>',
+        "text/plain": "\n".join(view.static_text() for view in views),
+    }
 
 
 def show_static(host: Host) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fixtures.make_repo import make_repo
 from fixtures.model_server import ModelServer, RepairModel, load_repairs
-from lab import Lab, Notebook, chromium_page, find_chromium, start_lab, write_notebook
+from lab import TOKEN, Lab, Notebook, chromium_page, find_chromium, start_lab, write_notebook
 
 pytestmark = [
     pytest.mark.browser,
@@ -71,6 +72,7 @@ def test_goal_is_met_after_a_click_on_approve(lab: Lab) -> None:
         notebook.run(5)
         notebook.wait_text(5, "+        return self.start < other.end and other.start < self.end")
         timeline.get_by_text("met", exact=True).first.wait_for()
+        assert not notebook.output(1).locator(".muse-kept").is_visible(), "it is told twice"
         shot(page, "goal-met")
         # What is saved tells how it ended, with or without a kernel.
         notebook.command("docmanager:save")
@@ -79,6 +81,27 @@ def test_goal_is_met_after_a_click_on_approve(lab: Lab) -> None:
         assert "goal met" in "".join(stored["text/html"])
         assert "application/vnd.jupyter.widget-view+json" in stored
         assert page.script_errors == []  # type: ignore[attr-defined]
+    end_kernels(lab)
+    with chromium_page(height=1200) as page:
+        # Opened again, beside a kernel that knows nothing of it: how it ended can still be read.
+        notebook = Notebook(page, lab, "intervals/goal.ipynb")
+        shot(page, "goal-reopened")
+        kept = notebook.output(1).locator(".muse-kept")
+        kept.get_by_text("goal met").first.wait_for(timeout=30_000)
+        assert "asked by lead) granted" in kept.inner_text()
+
+
+def end_kernels(lab: Lab) -> None:
+    """End every kernel of the server, as its user does who goes home."""
+
+    def ask(path: str, method: str = "GET") -> bytes:
+        request = urllib.request.Request(f"{lab.url}{path}?token={TOKEN}", method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            content: bytes = answer.read()
+        return content
+
+    for session in json.loads(ask("api/sessions")):
+        ask(f"api/sessions/{session['id']}", "DELETE")
 
 
 def commits(repo: Path) -> int:
