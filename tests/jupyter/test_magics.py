@@ -345,10 +345,24 @@ def test_user_code_does_not_break_a_running_goal(
         "os.waitpid(child, 0)\n"
     )
     model.go.set()
-    kernel.run("import ctypes; ctypes.PyDLL(None).usleep(2_000_000)")
+    kernel.run("import ctypes; ctypes.PyDLL(None).usleep(8_000_000)")
     assert kernel.run("r = g.wait(60); r.status, r.why").result == "('met', '')"
     kernel.run("%muse close")
     assert "working directory" in one_line(kernel.execute("%muse ask why"))
+
+
+def test_a_reload_of_the_extension_pauses_the_goal_and_it_goes_on_when_it_is_resumed(
+    tmp_path: Path, model: ScriptedModel, start_kernel: StartKernel
+) -> None:
+    model.go.clear()
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    kernel.run("g = " + GOAL)
+    model.wait_for(1)
+    assert kernel.execute("%reload_ext musecode_jupyter").error is None
+    model.go.set()
+    assert "goes on: make the check pass" in kernel.run("%muse resume").stdout
+    wait_for_kind(tmp_path / "home", "goal.met")
+    assert len(sessions(tmp_path / "home")) == 1
 
 
 # --- waiting and interrupting --------------------------------------------------------------------------
