@@ -77,14 +77,16 @@ def show_live(host: Host, handle: GoalHandle) -> None:
         shown.append((view, display(view, display_id=True)))
     # A front end that opens the saved notebook shows the widget's place, and there is no widget: so its last state
     # stands beside it, hidden by the widget's style as long as there is one.
-    beside = display(_kept([]), raw=True, display_id=True)
+    built = all(getattr(view, "built", False) for view, _ in shown)
+    beside = display(_kept([]), raw=True, display_id=True) if built else None
 
     def store() -> None:
         for view, output in shown:
             if hasattr(view, "flush"):
                 view.flush()
             output.update(view)
-        beside.update(_kept([view for view, _ in shown]), raw=True)
+        if beside is not None:
+            beside.update(_kept([view for view, _ in shown]), raw=True)
 
     # In the context of this cell, so that the message names it and not the cell that happens to run then.
     host.when_goal_ends(handle.number, partial(copy_context().run, store))

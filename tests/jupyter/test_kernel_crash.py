@@ -47,7 +47,7 @@ def resume_and_finish(kernel: Kernel, home: Path, before: list[Record]) -> list[
     met = "goal.met" in kinds(records(folder))
     cell = kernel.run("%muse resume")
     assert cell.stdout.startswith(f"Session {folder.name} goes on: "), cell.stdout
-    assert len(cell.displays) == (0 if met else 2)
+    assert len(cell.displays) == (0 if met else 3)
     wait_for(home, lambda seen: "goal.met" in kinds(seen), session=0)
     kernel.run("%muse close")
     after = records(folder)

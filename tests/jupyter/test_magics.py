@@ -257,9 +257,11 @@ def test_a_goal_runs_beside_other_cells(tmp_path: Path, model: ScriptedModel, st
     model.go.clear()
     kernel = start_kernel()
     launch = kernel.run("g = " + GOAL)
-    for bundle in launch.displays:
+    *views, beside = launch.displays
+    for bundle in views:
         assert set(bundle) == {WIDGET, "text/html", "text/plain"}
-    assert [bundle["text/plain"].split("(")[0] for bundle in launch.displays] == ["Timeline", "Approvals"]
+    assert [bundle["text/plain"].split("(")[0] for bundle in views] == ["Timeline", "Approvals"]
+    assert beside == {"text/html": '<div class="muse-kept"></div>', "text/plain": ""}
     model.wait_for(1)
     assert kernel.run("sum(range(10))").result == "45"
     assert kernel.run("g").result == "Goal('make the check pass', status='running')"
@@ -280,8 +282,8 @@ def test_a_goal_runs_beside_other_cells(tmp_path: Path, model: ScriptedModel, st
     assert [item["content"][0]["text"] for item in said[-2:]] == ["don't touch --the tests", "be quick"]
     assert "ended already: met" in one_line(kernel.execute("%goal stop"))
     # The views were brought up to date at the pause, and again at the end.
-    kernel.wait_until(lambda: len(kernel.updates) >= 4, 30, "the outputs were not updated")
-    paused, _, met, _ = (update["data"]["text/html"] for update in kernel.updates)
+    kernel.wait_until(lambda: len(kernel.updates) >= 6, 30, "the outputs were not updated")
+    paused, _, _, met, _, _ = (update["data"]["text/html"] for update in kernel.updates)
     assert "paused" in paused
     assert "met" in met
 
@@ -291,11 +293,14 @@ def test_what_is_stored_at_the_end_is_the_final_summary(model: ScriptedModel, st
     kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
     launch = kernel.run("g = " + GOAL)
     kernel.run("await g")
-    kernel.wait_until(lambda: len(kernel.updates) >= 2, 30, "the outputs were not updated")
+    kernel.wait_until(lambda: len(kernel.updates) >= 3, 30, "the outputs were not updated")
     events = int(kernel.run("next(e.seq for e in g.session.events() if e.kind == 'goal.met')").result or 0)
     shown = {content["transient"]["display_id"]: content for content in launch.of_type("display_data")}
-    timeline, approvals = kernel.updates
-    assert {timeline["transient"]["display_id"], approvals["transient"]["display_id"]} == set(shown)
+    timeline, approvals, beside = kernel.updates
+    assert {update["transient"]["display_id"] for update in kernel.updates} == set(shown)
+    # A front end without the widget shows this in its place.
+    assert beside["data"]["text/plain"] == f"Timeline(events={events})\nApprovals(pending=0)"
+    assert timeline["data"]["text/html"] in beside["data"]["text/html"]
     assert timeline["data"]["text/plain"] == f"Timeline(events={events})"
     assert "met" in timeline["data"]["text/html"]
     assert approvals["data"]["text/plain"] == "Approvals(pending=0)"

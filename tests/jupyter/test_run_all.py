@@ -56,7 +56,8 @@ def test_restart_and_run_all_amid_a_goal(tmp_path: Path, repository: Path, start
     assert answer == ScriptedModel.ANSWER
     assert load.shown == []
     assert goal.stdout == ""
-    assert [set(bundle) for bundle in goal.displays] == [{WIDGET, "text/html", "text/plain"}] * 2
+    views = [{WIDGET, "text/html", "text/plain"}] * 2
+    assert [set(bundle) for bundle in goal.displays] == [*views, {"text/html", "text/plain"}]
     assert (mine.shown, ticks.stdout, ended.result) == (["mine\n"], "tick\n" * 3, "True")
     assert ended.shown == []
     assert agents.stdout.startswith("lead: ")
