@@ -669,6 +669,8 @@ class SessionCore:
         self._pausing.pop(goal, None)
         task = asyncio.create_task(self._runner(goal, git).run(), name=f"goal {goal} of {self.id}")
         task.add_done_callback(_log_failure)
+        # What asked the goal's workers to rest is not meant for a later question to the lead.
+        task.add_done_callback(lambda _: self._pausing.pop(goal, None))
         self._tasks[goal] = task
 
     async def _cancel(self, goal: int) -> None:
@@ -693,7 +695,7 @@ class SessionCore:
             )
 
     def _rest(self, goal: int) -> None:
-        # Kept until the goal is started again: each of its workers is told at its own next step.
+        # Kept until the goal has come to rest: each of its workers is told at its own next step.
         if goal in self._pausing:
             raise PauseRequested(self._pausing[goal])
 

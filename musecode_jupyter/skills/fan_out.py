@@ -119,7 +119,7 @@ class FanOutRunner(GoalRunner):
         results = await self._verify(place, "plan")
         failing = [(c, r) for c, r in zip(self.record.verify, results, strict=True) if not r.ok]
         located = [await self._locate(result, place) for _, result in failing]
-        return one_for_each([result for _, result in failing], [command for command, _ in failing], located)
+        return one_for_each([command for command, _ in failing], located)
 
     async def _locate(self, check: CallResult, place: Place) -> CallResult:
         call = FormedCall("locate", {"check": check.call}, "harness", purpose="plan")

@@ -25,16 +25,14 @@ def name_for(command: str, taken: Sequence[str]) -> str:
     return unique
 
 
-def one_for_each(
-    failing: Sequence[CallResult], commands: Sequence[str], located: Sequence[CallResult]
-) -> list[TaskSpec]:
-    """One task for each failing check: to make it pass.
+def one_for_each(commands: Sequence[str], located: Sequence[CallResult]) -> list[TaskSpec]:
+    """One task for each of the failing checks `commands`: to make it pass.
 
     `located` has, for each, the answer of `locate` on it; the files in which its fault is suspected are what the task
     will write. A check without suspects gets a task that may write anything, and so runs alone.
     """
     tasks: list[TaskSpec] = []
-    for command, _, found in zip(commands, failing, located, strict=True):
+    for command, found in zip(commands, located, strict=True):
         places: list[str] = []
         if found.ok:
             for suspect in json.loads(found.output)["suspects"]:
