@@ -26,6 +26,10 @@ class SessionOpened(Payload):
     approvals: str = Field(description="ask, deny or allow-workspace")
     sandbox: str = Field(default="", description="where commands run: bubblewrap, or plain with the reason")
     network: str = Field(default="", description="whether commands have the network: allow or deny")
+    interactive: bool = Field(default=False, description="whether somebody can be asked")
+    replays: int = Field(
+        default=0, description="as which version of the code its commands can be issued again; 0: it cannot be told"
+    )
 
 
 class SessionResumed(Payload):
@@ -39,6 +43,8 @@ class SessionResumed(Payload):
     sandbox: str = ""
     network: str = ""
     last_seq: int = Field(description="last event of the generation before")
+    interactive: bool = False
+    replays: int = 0
 
 
 class SessionMode(Payload):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -235,6 +235,16 @@ class MergeStays(Payload):
     why: str
 
 
+class GitAnswered(Payload):
+    """What git or the repository's files answered to a step of a goal, so that the step can be run again."""
+
+    chain: str = Field(description="who asked: `goal` and its number, or a worker")
+    question: str = Field(description="the function that was asked")
+    arguments: dict[str, Any]
+    answer: Any = None
+    error: dict[str, Any] | None = Field(default=None, description="what it raised instead: class, text and fields")
+
+
 WORK_KINDS: dict[str, type[Payload]] = {
     "task.created": TaskCreated,
     "task.leased": TaskLeased,
@@ -259,4 +269,5 @@ WORK_KINDS: dict[str, type[Payload]] = {
     "merge.undoing": MergeUndoing,
     "merge.undone": MergeUndone,
     "merge.stays": MergeStays,
+    "git.answered": GitAnswered,
 }

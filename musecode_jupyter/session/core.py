@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from musecode_jupyter._version import __version__
+from musecode_jupyter.agents.answers import NotedAnswers
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import LOCATE, Guided
-from musecode_jupyter.agents.landing.queue import MergeQueue, discard_left_over
+from musecode_jupyter.agents.landing.queue import discard_left_over
 from musecode_jupyter.agents.landing.state import MergesState
 from musecode_jupyter.agents.landing.tools import LandingTools
 from musecode_jupyter.agents.landing.undo import settle, undo
@@ -23,7 +24,6 @@ from musecode_jupyter.agents.mind import Mind, Task
 from musecode_jupyter.agents.prompts import ASK, LEAD, WORKER
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.agents.tasks.propose import PROPOSE, PROPOSE_TASKS
-from musecode_jupyter.agents.tasks.scheduling import Repository
 from musecode_jupyter.guard.approvals import Approvals
 from musecode_jupyter.guard.gate import Gate
 from musecode_jupyter.guard.ledger import LedgerState, Scope
@@ -49,10 +49,11 @@ from musecode_jupyter.runtime.errors import (
 from musecode_jupyter.runtime.loop import assert_runtime_thread
 from musecode_jupyter.session.preflight import GoalSpec, check_goal, check_model, landing_branch
 from musecode_jupyter.session.reducers import all_reducers
+from musecode_jupyter.session.runners import REPLAYS, goal_runner
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.store import new_id, sessions_dir, worktrees_dir
 from musecode_jupyter.session.summary import touched_text
-from musecode_jupyter.skills.fan_out import FanOutRunner, FanOutTools, task_created
+from musecode_jupyter.skills.fan_out import task_created
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools, PauseRequested
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 from musecode_jupyter.skills.limits import Limits, check_limits, check_room, limits_of
@@ -63,7 +64,6 @@ from musecode_jupyter.tools.notebook import AttachedCell
 from musecode_jupyter.tools.pictures import recorded
 from musecode_jupyter.tools.registry import Place, Registry, Tool
 from musecode_jupyter.workspace.git import Git
-from musecode_jupyter.workspace.history import read_history
 from musecode_jupyter.workspace.sharing import Share, parse_share
 from musecode_jupyter.workspace.state import WorkspaceState
 
@@ -244,6 +244,8 @@ class SessionCore:
                 "approvals": self.policy.mode,
                 "sandbox": self.sandbox.name + (f": {self.sandbox.why}" if self.sandbox.why else ""),
                 "network": self.sandbox.network,
+                "interactive": self.policy.interactive,
+                "replays": REPLAYS,
                 **data,
             },
         )
@@ -624,22 +626,16 @@ class SessionCore:
             share=self._shared(),
             rest=self._rest,
             open_documents=lambda: self.open_documents(),
+            answers=partial(NotedAnswers, self.log),
         )
-        if self.record(goal).workers == 1:
-            return GoalRunner(tools, goal)
-
-        async def history() -> Repository:
-            past = await read_history(git)
-            return Repository(together=past.together, commits=past.commits)
-
-        fan_out = FanOutTools(
-            queue=MergeQueue(tools),
+        return goal_runner(
+            tools,
+            goal,
+            workers=self.record(goal).workers,
             worker=partial(self._ensure_agent, role="worker"),
             halt=self._pausing.__setitem__,
             guided=self.gate.info.profile == "guided",
-            history=history,
         )
-        return FanOutRunner(tools, fan_out, goal)
 
     async def _landing_tools(self) -> LandingTools:
         return LandingTools(

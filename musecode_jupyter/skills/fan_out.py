@@ -9,18 +9,19 @@ from functools import partial
 from pathlib import Path
 
 from musecode_jupyter.agents.context import task_message
-from musecode_jupyter.agents.landing.checks import run_commands, work_place
+from musecode_jupyter.agents.landing.checks import is_there, run_commands, work_place
 from musecode_jupyter.agents.landing.queue import MergeQueue
 from musecode_jupyter.agents.landing.state import FINAL, MergesState
 from musecode_jupyter.agents.landing.tools import HARNESS
 from musecode_jupyter.agents.landing.work import Verdict, Work
 from musecode_jupyter.agents.mind import Task
-from musecode_jupyter.agents.tasks.facts import read_imports
+from musecode_jupyter.agents.tasks.facts import imports_below
 from musecode_jupyter.agents.tasks.graph import TaskSpec, expand, problems_of
 from musecode_jupyter.agents.tasks.propose import proposed
 from musecode_jupyter.agents.tasks.scheduling import FileSets, Footprint, Repository, choose, related
 from musecode_jupyter.agents.tasks.state import OVER, TaskRecord, TasksState
 from musecode_jupyter.guard.ledger import LedgerState
+from musecode_jupyter.runtime.answers import answered, answering
 from musecode_jupyter.runtime.errors import LogError, MuseError
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools, branch_gone
@@ -218,7 +219,7 @@ class FanOutRunner(GoalRunner):
             done={task.spec.name for task in self.tasks.values() if task.state == "done"},
             running={self.tasks[seq].spec.name: self.tasks[seq].sets for seq in running},
             repository=await self._known(),
-            width=self._width(len(running)),
+            width=await self._width(len(running)),
             held=abandoned,
         )
         return [by_name[name] for name in chosen]
@@ -227,14 +228,15 @@ class FanOutRunner(GoalRunner):
         if self._repository is None:
             place = await self._clean_place(await self._tip())
             files = await place.list_files()
-            imports = await self._t.effects.disk(read_imports, place.root, files)
+            imports = await imports_below(self._t.effects, place.root, files)
             history = await self._f.history()
             self._repository = Repository(
                 files=tuple(files), imports=imports, together=history.together, commits=history.commits
             )
         return self._repository
 
-    def _width(self, running: int) -> int:
+    @answered
+    async def _width(self, running: int) -> int:
         """How many may run: the user's ceiling, and no more than the budget has reserves for."""
         record = self.record
         ledger = self._t.log.state("ledger")
@@ -254,6 +256,10 @@ class FanOutRunner(GoalRunner):
 
     async def _work_on(self, seq: int, agent: str) -> None:
         """Work on one task until it has landed, waits for the user, or is given up."""
+        with answering(self._t.answers(agent)):
+            await self._rounds(seq, agent)
+
+    async def _rounds(self, seq: int, agent: str) -> None:
         worktree = await self._task_worktree(seq)
         told = bool(self.tasks[seq].since) and self.tasks[seq].agent == agent
         text = "" if told else task_message(self._t.log.get(seq).data)
@@ -337,7 +343,7 @@ class FanOutRunner(GoalRunner):
         )
 
     async def _learn_imports(self, inside: Git) -> None:
-        found = await self._t.effects.disk(read_imports, inside.root, await inside.list_files())
+        found = await imports_below(self._t.effects, inside.root, await inside.list_files())
         for path, used in [*(await self._known()).imports.items(), *found.items()]:
             self._imports[path] = self._imports.get(path, frozenset()) | used
 
@@ -434,7 +440,7 @@ class FanOutRunner(GoalRunner):
                 },
             )
         tree = self._workspace.worktrees[known]
-        if not tree.created or not Path(tree.path).is_dir():
+        if not tree.created or not await is_there(self._t.git, Path(tree.path)):
             await work_place(self._t, Path(tree.path), tree.branch, tree.base, self._needs(seq))
             await self._emit_raw("worktree.created", {"worktree": known, "path": tree.path})
         return known

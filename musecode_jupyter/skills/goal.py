@@ -9,12 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from musecode_jupyter.agents.landing import permission
-from musecode_jupyter.agents.landing.checks import as_checks, clean_place, place_of, run_commands, shorten, work_place
+from musecode_jupyter.agents.landing.checks import (
+    as_checks,
+    clean_place,
+    is_there,
+    place_of,
+    run_commands,
+    shorten,
+    work_place,
+)
 from musecode_jupyter.agents.landing.move import move
 from musecode_jupyter.agents.landing.permission import Candidate, refusal
 from musecode_jupyter.agents.landing.tools import LandingTools
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Task
+from musecode_jupyter.runtime.answers import answering
 from musecode_jupyter.runtime.errors import (
     BudgetExceeded,
     GitError,
@@ -88,6 +97,10 @@ class GoalRunner:
 
     async def run(self) -> GoalRecord:
         """Work until the goal is met, stopped or paused; every way out is an event, and is resumable but for met."""
+        with answering(self._t.answers(f"goal {self.goal}")):
+            return await self._run()
+
+    async def _run(self) -> GoalRecord:
         phases: dict[str, Callable[[], Awaitable[None]]] = {
             "preparing": self._prepare,
             "working": self._work,
@@ -329,7 +342,7 @@ class GoalRunner:
                 {"goal": self.goal, "path": str(path), "branch": branch, "base": record.base},
             )
         tree = self._workspace.worktrees[seq]
-        if not tree.created or not Path(tree.path).is_dir():
+        if not tree.created or not await is_there(self._t.git, Path(tree.path)):
             await work_place(self._t, Path(tree.path), tree.branch, tree.base)
             await self._emit_raw("worktree.created", {"worktree": seq, "path": tree.path})
         return seq

@@ -16,6 +16,7 @@ from musecode_jupyter.guard.sandbox import Sandbox
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.redaction import MARK
+from musecode_jupyter.runtime.answers import answering
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import LogError, MuseError, ToolProblem
 from musecode_jupyter.runtime.process import to_the_end
@@ -229,6 +230,20 @@ class Executor:
         return tool, arguments, ""
 
     async def _carry_out(
+        self,
+        tool: Tool,
+        arguments: dict[str, Any],
+        seq: int,
+        agent: str,
+        turn: int,
+        place: Place,
+        typed: frozenset[str],
+    ) -> CallResult:
+        # What a tool asks the world is in the call's result.
+        with answering(None):
+            return await self._act(tool, arguments, seq, agent, turn, place, typed)
+
+    async def _act(
         self,
         tool: Tool,
         arguments: dict[str, Any],

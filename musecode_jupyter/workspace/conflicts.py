@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from itertools import islice
 
+from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.workspace.git import Git
 
 LARGEST_BLOB = 1 << 20  # bytes; in a larger file the regions are not looked for
@@ -26,6 +27,7 @@ class Conflict:
     regions: tuple[str, ...]
 
 
+@answered
 async def conflicts_between(git: Git, target: str, source: str, *, ours: str, theirs: str) -> list[Conflict]:
     """Each conflict of a merge of `source` into `target`; the sides are called `ours` (target) and `theirs` in it."""
     target, source = await git.resolve(target), await git.resolve(source)

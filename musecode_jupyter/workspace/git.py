@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.command import Command
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import GitError, NoCheckout
@@ -138,7 +139,18 @@ class Git:
     common_dir: Path
     effects: Effects = field(repr=False, compare=False)
 
+    def plain(self) -> dict[str, str]:
+        """Where it is, as data."""
+        return {"root": str(self.root), "git_dir": str(self.git_dir), "common_dir": str(self.common_dir)}
+
+    @staticmethod
+    def revived(model: Git | Effects, data: Mapping[str, str]) -> Git:
+        """The checkout that such data tells of, reached as `model` is."""
+        effects = model.effects if isinstance(model, Git) else model
+        return Git(Path(data["root"]), Path(data["git_dir"]), Path(data["common_dir"]), effects)
+
     @classmethod
+    @answered
     async def discover(cls, path: Path, effects: Effects) -> Git:
         """The innermost repository that holds `path` (a folder or a file).
 
@@ -178,6 +190,7 @@ class Git:
         return cls(Path(top.line()), Path(git_dir.line()), common_dir, effects)
 
     @classmethod
+    @answered
     async def at_worktree(cls, path: Path, effects: Effects) -> Git:
         """The checkout whose top level is exactly `path`.
 
@@ -199,6 +212,7 @@ class Git:
                 raise GitError(f"{path} is a copy or was moved: its repository knows it as {backlink}; {fix}.")
         return git
 
+    @answered
     async def run(
         self,
         *args: str,
@@ -239,6 +253,7 @@ class Git:
             raise await self.failure(args, result)
         return result
 
+    @answered
     async def run_index(
         self,
         *args: str,
@@ -265,6 +280,7 @@ class Git:
         """The file that git holds while it rewrites this checkout's index."""
         return self.git_dir / "index.lock"
 
+    @answered
     async def failure(self, args: Sequence[str], result: GitResult) -> GitError:
         """The error for a command that failed: git's own reason, and what to do where that is known."""
         text = f"git {args[0]} failed in {self.root}: {_reason(result.err) or f'exit status {result.code}'}"
@@ -281,6 +297,7 @@ class Git:
             )
         return GitError(text, args_run=tuple(args), code=result.code, stderr=result.err)
 
+    @answered
     async def head(self) -> Head:
         """Commit and branch of HEAD.
 
@@ -296,10 +313,12 @@ class Git:
         branch = symbolic.line().removeprefix("refs/heads/") if symbolic.code == 0 else None
         return Head(commit.line(), branch)
 
+    @answered
     async def resolve(self, name: str) -> str:
         """The full id of the commit that `name` stands for; GitError if there is none."""
         return await self._verify(name, "commit")
 
+    @answered
     async def tree_of(self, commit: str) -> str:
         """The id of the tree of `commit`."""
         return await self._verify(commit, "tree")
@@ -316,11 +335,13 @@ class Git:
             )
         return result.line()
 
+    @answered
     async def ref(self, name: str) -> str | None:
         """The commit that the full ref `name` points to, None if there is no such ref."""
         result = await self.run("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}", check=False)
         return result.line() if result.code == 0 else None
 
+    @answered
     async def is_ancestor(self, older: str, newer: str) -> bool:
         """Whether `older` is `newer` or reachable from it."""
         args = ("merge-base", "--is-ancestor", older, newer)
@@ -329,11 +350,13 @@ class Git:
             raise await self.failure(args, result)
         return result.code == 0
 
+    @answered
     async def check_ref_name(self, ref: str) -> None:
         """Raise GitError unless `ref` is a well-formed full ref name."""
         if _BAD_REF.search(ref) or not ref.startswith("refs/") or "/-" in ref:
             raise GitError(f"{ref!r} is not a ref name that git accepts; choose another name.")
 
+    @answered
     async def changes(self, *, untracked: bool = True, ignored: bool = False) -> list[Change]:
         """What differs from HEAD in index and files, each path once; a rename is two paths."""
         result = await self.run(
@@ -348,10 +371,12 @@ class Git:
         )
         return [_change(record) for record in result.names()]
 
+    @answered
     async def status(self) -> list[str]:
         """The paths that are staged, changed or untracked, sorted, relative to the root."""
         return sorted({change.path for change in await self.changes()})
 
+    @answered
     async def list_files(self, cwd: Path | None = None) -> list[str]:
         """Files that are tracked or could be (not ignored), below `cwd` (default: the root), relative to it.
 
@@ -365,6 +390,7 @@ class Git:
         names.update(name for name in others.names() if not name.endswith("/"))
         return sorted(names)
 
+    @answered
     async def diff_text(self, a: str, b: str, paths: Sequence[str] | None = None) -> str:
         """Unified diff from `a` to `b` (commits or trees), to be read: bytes that are not UTF-8 are replaced.
 
@@ -391,12 +417,14 @@ class Git:
         )
         return result.out.decode("utf-8", "replace")
 
+    @answered
     async def diff_paths(self, a: str, b: str) -> list[str]:
         """Every path that differs between `a` and `b` (commits or trees), both sides of a rename, sorted."""
         result = await self.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options", a, b)
         return sorted(result.names())
 
 
+@answered
 async def init_outside(git_dir: Path, folder: Path, branch: str, effects: Effects) -> None:
     """Make an empty repository at `git_dir` whose checkout is `folder`, which stays as it is; fine if it exists."""
     await effects.disk(git_dir.parent.mkdir, parents=True, exist_ok=True)

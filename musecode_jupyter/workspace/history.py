@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.workspace.git import Git
 
 LAST = 2000
@@ -40,6 +41,7 @@ class History:
     skipped: int = 0
 
 
+@answered
 async def read_history(
     git: Git, commit: str = "HEAD", *, last: int = LAST, largest: int = LARGEST, least: int = LEAST
 ) -> History:

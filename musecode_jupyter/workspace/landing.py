@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.locking import repository_lock
@@ -66,6 +67,7 @@ class MergeCheck:
     fast_forward: bool = False
 
 
+@answered
 async def check_merge(git: Git, target_commit: str, source_commit: str, message: str | None = None) -> MergeCheck:
     """Merge `source_commit` into `target_commit` in the object store only.
 
@@ -95,6 +97,7 @@ async def check_merge(git: Git, target_commit: str, source_commit: str, message:
     return MergeCheck(tree, await _commit(git, tree, (target, source), text))
 
 
+@answered
 async def revert_commit(git: Git, tip: str, old: str, new: str, message: str) -> MergeCheck:
     """A commit on `tip`, which contains `new`, without what lies between `old` and `new`; in the object store only.
 
@@ -136,6 +139,7 @@ async def _commit(git: Git, tree: str, parents: tuple[str, ...], message: str) -
     return made.line()
 
 
+@answered
 async def overlap(git_checkout: Git, old: str, new: str) -> list[str]:
     """Paths of the user's that moving this checkout from `old` to `new` would touch; empty means safe.
 
@@ -174,6 +178,7 @@ async def overlap(git_checkout: Git, old: str, new: str) -> list[str]:
     return sorted(found)
 
 
+@answered
 async def overlaps(git: Git, ref: str, old: str, new: str) -> dict[Path, list[str]]:
     """What `overlap` finds in each checkout that has the branch `ref`; those on another branch do not matter."""
     found = {}
@@ -184,11 +189,13 @@ async def overlaps(git: Git, ref: str, old: str, new: str) -> dict[Path, list[st
     return found
 
 
+@answered
 async def holders(git: Git, ref: str) -> list[Worktree]:
     """The checkouts that have the branch `ref` and whose folder is there."""
     return [tree for tree in await list_worktrees(git) if tree.ref == ref and not tree.missing]
 
 
+@answered
 async def land(git: Git, ref: str, old: str, new: str, backup_ref: str) -> bool:
     """Move the branch `ref` from `old` to `new` after keeping `old` at `backup_ref`; no checkout is touched.
 
@@ -223,6 +230,7 @@ async def land(git: Git, ref: str, old: str, new: str, backup_ref: str) -> bool:
     return True
 
 
+@answered
 async def undo_land(git: Git, ref: str, old: str, new: str, backup_ref: str | None = None) -> bool:
     """Move `ref` back from `new` to `old`; False if it is at `old` already, RefMoved if it is at neither.
 
@@ -243,6 +251,7 @@ async def undo_land(git: Git, ref: str, old: str, new: str, backup_ref: str | No
     return True
 
 
+@answered
 async def update_checkout(git: Git, ref: str, old: str, new: str) -> str:
     """Bring every checkout that has the branch `ref` (now at `new`) from `old` to `new`; says what was done.
 

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
 
@@ -24,6 +25,7 @@ _sizes: dict[tuple[Path, str], int] = {}
 _SIZES_KEPT = 64
 
 
+@answered
 async def tree_bytes(git: Git, commit: str) -> int:
     """Bytes that a checkout of `commit` (a full id) takes on disk, in blocks; git-lfs's files count as pointers."""
     key = (git.common_dir, commit)
@@ -37,6 +39,7 @@ async def tree_bytes(git: Git, commit: str) -> int:
     return _sizes[key]
 
 
+@answered
 async def require_space(git: Git, folder: Path, needed: int, reserve: int = RESERVE) -> None:
     """Raise GitError unless `needed` bytes fit on the disk of `folder` and `reserve` bytes stay free."""
     free = await git.effects.disk(_free, folder)
@@ -47,6 +50,7 @@ async def require_space(git: Git, folder: Path, needed: int, reserve: int = RESE
         )
 
 
+@answered
 async def fill_submodules(tree: Git, submodules: bool | Sequence[str]) -> list[str]:
     """Check out the submodules of a worktree: all of them, or those at or above the given paths; returns them.
 
@@ -73,6 +77,7 @@ async def fill_submodules(tree: Git, submodules: bool | Sequence[str]) -> list[s
     return wanted
 
 
+@answered
 async def submodule_paths(git: Git) -> dict[str, str]:
     """The submodules that `.gitmodules` of this checkout names and HEAD has: name by path."""
     if not await git.effects.disk((git.root / ".gitmodules").is_file):
@@ -91,6 +96,7 @@ async def submodule_paths(git: Git) -> dict[str, str]:
     return {path: name for path, name in sorted(named.items()) if path in here}
 
 
+@answered
 async def large_files(git: Git, needs: Sequence[str]) -> bool:
     """Whether any tracked file that `needs` (paths, folders, globs as of git's `:(glob)`) name is kept by git-lfs."""
     if not needs:
@@ -103,6 +109,7 @@ async def large_files(git: Git, needs: Sequence[str]) -> bool:
     return "lfs" in answer.names()[2::3]
 
 
+@answered
 async def uncontained_submodules(tree: Git) -> list[str]:
     """The filled submodules of a worktree that hold commits of their own, of which no other clone is known.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.worktrees import AUTHOR, fast_forward, operation_under_way
@@ -9,6 +10,7 @@ from musecode_jupyter.workspace.worktrees import AUTHOR, fast_forward, operation
 _MERGE_TIMEOUT = 600.0
 
 
+@answered
 async def rework_on(inside: Git, target: str) -> list[str]:
     """Merge `target` into the committed work of a worktree; where both changed the same lines, the target's stay.
 

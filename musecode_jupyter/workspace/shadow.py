@@ -8,6 +8,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import GitError, NoCheckout, UsageProblem
 from musecode_jupyter.workspace.git import Git, init_outside
@@ -50,6 +51,7 @@ def shadow_path(home: Path, folder: Path) -> Path:
     return home / "shadow" / f"{digest}.git"
 
 
+@answered
 async def open_shadow(
     folder: Path,
     home: Path,
@@ -106,6 +108,7 @@ async def open_shadow(
     return git
 
 
+@answered
 async def why_no_fan_out(git: Git) -> str:
     """Why several workers cannot work side by side here, in a sentence for the user; empty if they can."""
     if await git.ref("HEAD") is None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.errors import ConfigurationError, GitError
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.provision import RESERVE, require_space
@@ -75,6 +76,7 @@ def _clean(name: str) -> str:
     return str(path)
 
 
+@answered
 async def share(source: Git, tree: Git, rules: Sequence[Share], reserve: int = RESERVE) -> Shared:
     """Share what `rules` name from the checkout `source` with its worktree `tree`.
 

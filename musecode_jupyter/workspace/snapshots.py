@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.workspace.git import Change, Git
@@ -43,6 +44,7 @@ class Snapshot:
         return self.commit != self.head
 
 
+@answered
 async def take_snapshot(git: Git, name: str, message: str = "musecode: snapshot\n") -> Snapshot:
     """Keep tracked and untracked files (ignored ones are not) as a commit at `SNAPSHOT_PREFIX` + `name`.
 
@@ -77,6 +79,7 @@ async def take_snapshot(git: Git, name: str, message: str = "musecode: snapshot\
     return Snapshot(commit, tree, head, tuple(left_out))
 
 
+@answered
 async def drop_snapshot(git: Git, name: str, commit: str) -> None:
     """Forget the snapshot `name` if it is at `commit`; GitError if it is at another, nothing if it is gone."""
     ref = SNAPSHOT_PREFIX + name
@@ -90,6 +93,7 @@ async def drop_snapshot(git: Git, name: str, commit: str) -> None:
         await git.run("update-ref", "-d", ref, commit, pass_fds=(lock,))
 
 
+@answered
 async def diff_of_files(git: Git, base: str) -> str:
     """Unified diff from commit `base` to the files as they are, new ones too; index and refs are left alone."""
     tree = await _tree_of_files(git, base, await _left_out(git, await git.changes()))

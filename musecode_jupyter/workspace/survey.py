@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.locking import repository_lock
@@ -92,6 +93,7 @@ class Surveyed:
         return f"{some_names([str(self.path)])}, {self.branch or 'no branch'}: {'; '.join(parts)}"
 
 
+@answered
 async def survey(git: Git, folder: Path, contained_in: str = "HEAD") -> list[Surveyed]:
     """Every worktree of this repository below `folder`, and every folder directly in it that is one no more.
 
@@ -168,6 +170,7 @@ def _left_folders(folder: Path, known: set[Path]) -> list[Path]:
     ]
 
 
+@answered
 async def reclaim(
     git: Git, trees: Sequence[Surveyed], contained_in: str = "HEAD"
 ) -> tuple[list[Path], dict[Path, str]]:
@@ -227,6 +230,7 @@ async def _delete_left(git: Git, path: Path) -> None:
         await delete_tree(git, path)
 
 
+@answered
 async def quarantine(git: Git, path: Path, folder: Path, why: str) -> Path:
     """Set aside the worktree at `path`, with all that it holds: moved to `folder`/quarantine, locked with the reason.
 

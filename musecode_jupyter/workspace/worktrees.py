@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.workspace.git import Git
@@ -65,6 +66,7 @@ class Worktree:
         return None if self.branch is None else f"refs/heads/{self.branch}"
 
 
+@answered
 async def list_worktrees(git: Git) -> list[Worktree]:
     """Every worktree of the repository, the main one first (left out if the repository is bare)."""
     answer = await git.run("worktree", "list", "--porcelain", "-z")
@@ -97,6 +99,7 @@ async def _main_checkout(git: Git) -> Path:
     return await git.effects.disk((git.common_dir / named.line()).resolve)
 
 
+@answered
 async def create_worktree(
     git: Git,
     path: Path,
@@ -176,6 +179,7 @@ async def _filled(tree: Git, submodules: bool | Sequence[str]) -> Git:
     return tree
 
 
+@answered
 async def checkout_detached(
     git: Git,
     path: Path,
@@ -210,6 +214,7 @@ async def checkout_detached(
     return await _filled(await Git.at_worktree(path, git.effects), submodules)
 
 
+@answered
 async def discard_detached(git: Git, path: Path) -> None:
     """Remove a verification tree with whatever the checks wrote into it; GitError if it is anything else."""
     path = await git.effects.disk(path.resolve)
@@ -225,6 +230,7 @@ async def discard_detached(git: Git, path: Path) -> None:
         await deregister(git, path, lock)
 
 
+@answered
 async def commit_all(git_in_worktree: Git, message: str, author: str = AUTHOR) -> str:
     """Commit everything that is not ignored and return the new commit, or HEAD if nothing changed.
 
@@ -262,6 +268,7 @@ async def commit_all(git_in_worktree: Git, message: str, author: str = AUTHOR) -
     return (await git.head()).commit
 
 
+@answered
 async def fast_forward(git_in_worktree: Git, commit: str) -> None:
     """Move the worktree's branch and files on to `commit`, a descendant of its HEAD; nothing if it is there already.
 
@@ -279,6 +286,7 @@ async def fast_forward(git_in_worktree: Git, commit: str) -> None:
         )
 
 
+@answered
 async def remove_worktree(git: Git, path: Path, contained_in: str) -> list[str]:
     """Remove the worktree at `path` if everything in it is in `contained_in`; its branch stays.
 
@@ -317,6 +325,7 @@ async def remove_worktree(git: Git, path: Path, contained_in: str) -> list[str]:
     return ignored
 
 
+@answered
 async def remove_branch(git: Git, branch: str, contained_in: str) -> None:
     """Delete `branch` if its commits are in `contained_in` and no worktree has it; nothing if it is gone."""
     ref = f"refs/heads/{branch}"
@@ -373,6 +382,7 @@ async def _clear_unfinished(git: Git, entry: Worktree, commit: str, lock: int) -
     await deregister(git, entry.path, lock)
 
 
+@answered
 async def files_beside(git: Git, path: Path, commit: str, *, changed: bool = False) -> list[str]:
     """The files below `path` that `commit` does not have, whether or not `path` has a usable `.git` entry.
 
@@ -396,11 +406,13 @@ async def _pristine(git: Git, entry: Worktree) -> bool:
         return False
 
 
+@answered
 async def deregister(git: Git, path: Path, lock: int) -> None:
     """Make the repository forget the worktree at `path`, whose folder is gone; forced: it may be locked."""
     await git.run("worktree", "remove", "--force", "--force", str(path), pass_fds=(lock,))
 
 
+@answered
 async def require_removable(git: Git, entry: Worktree, target: str) -> list[str]:
     tree = await Git.at_worktree(entry.path, git.effects)
     if tree.git_dir == tree.common_dir:
@@ -431,6 +443,7 @@ async def _require_contained(git: Git, entry: Worktree, target: str) -> None:
         raise GitError(f"{entry.path} is at {entry.commit[:12]}, which {target[:12]} does not contain; it is kept.")
 
 
+@answered
 async def operation_under_way(git: Git) -> str | None:
     """The git operation that is under way in this checkout, if any."""
     for mark, name in _IN_PROGRESS.items():
@@ -439,6 +452,7 @@ async def operation_under_way(git: Git) -> str | None:
     return None
 
 
+@answered
 async def delete_tree(git: Git, path: Path) -> None:
     """Delete a folder with all that is in it, links not followed; nothing if there is none."""
     try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from musecode_jupyter.agents.landing.tools import HARNESS, LandingTools
 from musecode_jupyter.log.payload import Check
+from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.tools.executor import CallResult, FormedCall
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
@@ -33,21 +35,47 @@ async def clean_place(tools: LandingTools, path: Path, commit: str, needs: Seque
     And what the user's rule shares. Submodules are checked out where `needs`, paths and patterns, touch them, and
     large files (git-lfs) likewise; without `needs` the latter as git does it.
     """
-    lfs = needs is None or await large_files(tools.git, needs)
-    tree = await checkout_detached(tools.git, path, commit, submodules=tuple(needs or ()), lfs=lfs)
+    await _check_out(tools.git, path, commit, needs, partial(_share, tools))
+    return place_of(tools, path, None)
+
+
+@answered
+async def _check_out(
+    git: Git, path: Path, commit: str, needs: Sequence[str] | None, share_with: Callable[[Git], Awaitable[None]]
+) -> None:
+    lfs = needs is None or await large_files(git, needs)
+    await share_with(await checkout_detached(git, path, commit, submodules=tuple(needs or ()), lfs=lfs))
+
+
+async def _share(tools: LandingTools, tree: Git) -> None:
     if tools.share:
         await share(tools.git, tree, tools.share)
-    return place_of(tools, path, None)
 
 
 async def work_place(
     tools: LandingTools, path: Path, branch: str, base: str, needs: Sequence[str] | None = None
 ) -> None:
     """A worktree for an agent at `path`, on `branch` from `base`, with what it needs as for `clean_place`."""
-    lfs = needs is None or await large_files(tools.git, needs)
-    tree = await create_worktree(tools.git, path, branch, base, submodules=tuple(needs or ()), lfs=lfs)
-    if tools.share:
-        await share(tools.git, tree, tools.share)
+    await _make_worktree(tools.git, path, branch, base, needs, partial(_share, tools))
+
+
+@answered
+async def _make_worktree(
+    git: Git,
+    path: Path,
+    branch: str,
+    base: str,
+    needs: Sequence[str] | None,
+    share_with: Callable[[Git], Awaitable[None]],
+) -> None:
+    lfs = needs is None or await large_files(git, needs)
+    await share_with(await create_worktree(git, path, branch, base, submodules=tuple(needs or ()), lfs=lfs))
+
+
+@answered
+async def is_there(git: Git, path: Path) -> bool:
+    """Whether there is a folder at `path`."""
+    return await git.effects.disk(path.is_dir)
 
 
 async def run_commands(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from musecode_jupyter.agents.landing.tools import LandingTools
 from musecode_jupyter.guard.rules import LANDING, Rule
+from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.tools.notebook import is_document
+from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.landing import holders, overlaps
 from musecode_jupyter.workspace.worktrees import some_names
 
@@ -67,7 +69,13 @@ async def obstacle(tools: LandingTools, ref: str, old: str, new: str) -> Obstacl
     GitError
         A merge or the like is under way in such a checkout.
     """
-    git = tools.git
+    return await _obstacle(tools.git, tools.open_documents, ref, old, new)
+
+
+@answered
+async def _obstacle(
+    git: Git, open_documents: Callable[[], list[Path]], ref: str, old: str, new: str
+) -> Obstacle | None:
     clauses = [
         f"{'your checkout' if root == git.root else f'the checkout {root}'} has changes of its own in "
         f"{', '.join(paths)}"
@@ -75,7 +83,7 @@ async def obstacle(tools: LandingTools, ref: str, old: str, new: str) -> Obstacl
     ]
     if clauses:
         return Obstacle("changes", ", and ".join(clauses))
-    documents = tools.open_documents()
+    documents = open_documents()
     if not documents:
         return None
     roots = [tree.path for tree in await holders(git, ref)]

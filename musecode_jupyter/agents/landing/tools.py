@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.guard.approvals import Approvals
 from musecode_jupyter.log import EventLog
+from musecode_jupyter.runtime.answers import Answers
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.tools.executor import Executor
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.sharing import Share
 
-HARNESS = "harness"
-"""The name under which this program itself acts."""
+__all__ = ["HARNESS", "LandingTools"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class LandingTools:
     `worktrees` is the folder for verification trees, `session` the id that names them and the backup refs.
     `share` names the ignored folders that each checkout for agents and checks gets from the user's.
     `open_documents` are the files of notebooks that a front end has open: those are never written behind its back.
+    `answers` says who is asked in place of git, for the chain of work of this name.
     """
 
     log: EventLog
@@ -36,6 +38,7 @@ class LandingTools:
     session: str
     open_documents: Callable[[], list[Path]]
     share: tuple[Share, ...] = field(default=(), kw_only=True)
+    answers: Callable[[str], Answers | None] = field(default=lambda _: None, kw_only=True)
 
     async def emit(self, kind: str, data: Mapping[str, Any], *cause: int) -> int:
         """Write an event of the harness; returns its seq once it is durable."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from musecode_jupyter.agents.code_index import module_name
+from musecode_jupyter.runtime.answers import answered
+from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import ToolProblem
 from musecode_jupyter.tools.files import read_bytes
 
@@ -38,6 +40,12 @@ def read_imports(root: Path, files: list[str]) -> dict[str, frozenset[str]]:
             continue
         sources[name] = (data or b"").decode("utf-8", "replace")
     return imports_of(sources)
+
+
+@answered
+async def imports_below(effects: Effects, root: Path, files: list[str]) -> dict[str, frozenset[str]]:
+    """`read_imports` off the loop."""
+    return await effects.disk(read_imports, root, files)
 
 
 def _imported(node: ast.AST, path: str) -> list[str]:

@@ -1,0 +1,38 @@
+"""Puts the runner of a goal together, the same for a session that is live and for one that is run again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from musecode_jupyter.agents.landing.queue import MergeQueue
+from musecode_jupyter.agents.tasks.scheduling import Repository
+from musecode_jupyter.skills.fan_out import FanOutRunner, FanOutTools
+from musecode_jupyter.skills.goal import GoalRunner, GoalTools
+from musecode_jupyter.workspace.history import read_history
+
+REPLAYS = 1
+"""Goes up with every change of the code by which the same answers lead to other commands.
+
+What was recorded under another number is not run again; chain, fold and prompts are checked all the same.
+"""
+
+
+def goal_runner(
+    tools: GoalTools,
+    goal: int,
+    *,
+    workers: int,
+    worker: Callable[[str], Awaitable[None]],
+    halt: Callable[[int, str], None],
+    guided: bool,
+) -> GoalRunner:
+    """The runner of `goal`. `worker` makes an agent, `halt` has all of the goal's agents rest (see FanOutTools)."""
+    if workers == 1:
+        return GoalRunner(tools, goal)
+
+    async def history() -> Repository:
+        past = await read_history(tools.git)
+        return Repository(together=past.together, commits=past.commits)
+
+    queue = MergeQueue(tools)
+    return FanOutRunner(tools, FanOutTools(queue=queue, worker=worker, halt=halt, guided=guided, history=history), goal)
