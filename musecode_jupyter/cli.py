@@ -293,10 +293,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"session": folder.name, "ok": proof.ok, **asdict(proof)}))
     elif proof.ok:
-        print(
-            f"{folder.name}: {proof.events} events, the chain is whole; {proof.digests} state digests equal the fold; "
-            f"{proof.prompts} prompts rebuilt byte for byte."
-        )
+        print(f"{folder.name}: {proof.events} events, the chain is whole; {proof.words}")
     else:
         print(f"{folder.name}: NOT verified: {proof.problem}", file=sys.stderr)
     return 0 if proof.ok else 1

@@ -258,7 +258,7 @@ def _verify(host: Host, _rest: str) -> None:
     proof = prove(session.folder)
     print(f"{proof.events} events: the chain is whole." if proof.ok else f"NOT verified: {proof.problem}")
     if proof.ok:
-        print(f"{proof.digests} state digests equal the fold; {proof.prompts} prompts rebuilt byte for byte.")
+        print(proof.words)
 
 
 def _doctor(host: Host, _rest: str) -> None:

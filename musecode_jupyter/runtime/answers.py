@@ -37,7 +37,12 @@ T = TypeVar("T")
 
 
 class Answers(Protocol):
-    """Whoever is asked in place of the world."""
+    """Whoever is asked in place of the world, for one chain of work."""
+
+    @property
+    def chain(self) -> str:
+        """Name of the chain: `goal` and its number, or a worker."""
+        ...
 
     async def answer(
         self, question: str, arguments: dict[str, Any], work: Callable[[], Awaitable[T]], revive: Callable[[Any], T]
@@ -67,6 +72,11 @@ _DATA = (bool, int, float, str, bytes, PurePath, Mapping, AbstractSet, Sequence)
 _asked: ContextVar[Answers | None] = ContextVar("answers", default=None)
 
 
+def asked() -> Answers | None:
+    """Who is asked in place of the world here, if anybody."""
+    return _asked.get()
+
+
 @contextlib.contextmanager
 def answering(answers: Answers | None) -> Iterator[None]:
     """What is asked inside goes to `answers`, or with None to the real world without being noted down."""
@@ -82,7 +92,7 @@ def answered(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, 
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    async def asked(*args: P.args, **kwargs: P.kwargs) -> T:
+    async def ask(*args: P.args, **kwargs: P.kwargs) -> T:
         answers = _asked.get()
         if answers is None:
             return await function(*args, **kwargs)
@@ -99,7 +109,7 @@ def answered(function: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, 
 
         return await answers.answer(function.__qualname__, named, work, revive)
 
-    return asked
+    return ask
 
 
 def _is_means(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Proof from the journal alone: the chain, the fold, and every prompt rebuilt byte for byte."""
+"""Proof from the journal alone: the chain, the fold, every prompt byte for byte, every command issued again."""
 
 from __future__ import annotations
 
@@ -16,22 +16,38 @@ from musecode_jupyter.log.fold import Fold
 from musecode_jupyter.models.types import Item, ModelRequest, ToolSpec
 from musecode_jupyter.runtime.errors import MuseError
 from musecode_jupyter.session.reducers import all_reducers
+from musecode_jupyter.session.rerun.run import check_commands
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What was proved; `problem` is the first thing that does not hold, with the event and field it is in."""
+    """What was proved; `problem` is the first thing that does not hold, with the event and field it is in.
+
+    `commands` counts what the code issued again, call for call; `unchecked` says why that could not be done.
+    """
 
     events: int
     digests: int
     prompts: int
     problem: str | None
     seq: int | None = None
+    commands: int = 0
+    unchecked: str = ""
 
     @property
     def ok(self) -> bool:
         """Whether everything holds."""
         return self.problem is None
+
+    @property
+    def words(self) -> str:
+        """What was proved, in a sentence for each of the checks."""
+        again = (
+            f"The commands were not issued again ({self.unchecked})."
+            if self.unchecked
+            else f"{self.commands} commands issued again by the code, in the same order with the same arguments."
+        )
+        return f"{self.digests} state digests equal the fold; {self.prompts} prompts rebuilt byte for byte. {again}"
 
 
 def prove(folder: Path) -> Proof:
@@ -49,7 +65,8 @@ def prove(folder: Path) -> Proof:
         if problem_text is not None:
             return Proof(report.events, report.digests, prompts, problem_text, seq)
         prompts += 1
-    return Proof(report.events, report.digests, prompts, None)
+    again = check_commands(log)
+    return Proof(report.events, report.digests, prompts, again.problem, again.seq, again.commands, again.unchecked)
 
 
 def check_prompts(events: Iterator[Event], blob: Callable[[str], bytes]) -> Iterator[tuple[int, str | None]]:

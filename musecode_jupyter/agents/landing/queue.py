@@ -192,7 +192,7 @@ class MergeQueue:
         wanted = commands
         while wanted and max(reds.values(), default=0) < 2:
             place = await clean_place(self._t, _check_path(self._t, work.goal), merged.commit, work.needs)
-            results = await run_commands(self._t, wanted, place, "judge", work.goal)
+            results = await run_commands(self._t, wanted, place, "judge", merged.merge)
             for command, result in zip(wanted, results, strict=True):
                 runs.append((command, result))
                 reds[command] += not result.ok

@@ -1,0 +1,1 @@
+"""Runs the real code again on what a journal holds, and says where it would act otherwise."""

@@ -1,0 +1,264 @@
+"""Stands in for the event log while recorded work is run again: what is posted must be what was recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from musecode_jupyter.agents.answers import HARNESS
+from musecode_jupyter.log.events import Event
+from musecode_jupyter.log.fold import Fold
+from musecode_jupyter.log.payload import Payload
+from musecode_jupyter.log.record import checked, redacted
+from musecode_jupyter.log.redaction import Redactor
+from musecode_jupyter.runtime.answers import asked
+from musecode_jupyter.session.reducers import all_reducers
+from musecode_jupyter.session.rerun.record import COMMANDS, Differs, RecordEnds, Stretch, first_difference, issued, told
+from musecode_jupyter.tools.state import CLOSING
+
+# Of the price list and the reserve, which are settings and not the agents' doing.
+_SETTINGS = {"model.requested": ("reserved_usd", "reserved_tokens")}
+_FREE = frozenset({"agent.state", "agent.created", "agent.seeded"})
+
+
+class RerunLog:
+    """The log as the code sees it in a run again: the recorded events, each once it has come about again.
+
+    What the user and the world brought comes about when the run has got as far as that (`reach`), what the code issues
+    when it issues it. `chain` names whose order of issuing it is.
+    """
+
+    label = ""
+    writable = True
+    problem = None
+
+    def __init__(self, folder: Path, blob: Callable[[str], bytes]) -> None:
+        self.folder = folder
+        self.blob = blob
+        self._fold = Fold(all_reducers())
+        self._redactor = Redactor()
+        self._came: dict[int, Event] = {}
+        self._order: list[int] = []
+        self._sorted = True
+        self._stretch: Stretch | None = None
+        self._left: list[Event] = []
+        self._reached = 0
+        self._world: list[Event] = []
+        self._states: list[Event] = []
+        self._effects: dict[int, list[Event]] = {}
+        self._several = False
+        self._last: dict[str, int] = {}
+        self.differs: Differs | None = None
+        """The first difference that was found."""
+        self.suspect: Differs | None = None
+        """The first difference of a stretch that was stopped."""
+        self.issued = 0
+        """How many commands were issued again so far."""
+
+    def begin(self, before: Iterable[Event], stretch: Stretch) -> None:
+        """Take in the events up to the start of `stretch`, and expect its commands."""
+        for event in before:
+            self._come(event)
+        self._come(stretch.start)
+        self._stretch = stretch
+        self._left = [event for event in stretch.events if issued(event)]
+        # In a question they come from whoever asks, in a goal from its runner.
+        self._states = [event for event in stretch.events if event.kind == "agent.state" and stretch.goal is not None]
+        states = {event.seq for event in self._states}
+        self._world = [
+            event
+            for event in stretch.events
+            if not issued(event) and event.seq not in states and _answers(event) is None
+        ]
+        self._effects = {}
+        for event in stretch.events:
+            if (asked_by := _answers(event)) is not None and not issued(event):
+                self._effects.setdefault(asked_by, []).append(event)
+        self._several = any(event.kind == "task.created" for event in [*self._came.values(), *stretch.events])
+        self.suspect = None
+        self._reached = 0
+        self._last = {}
+        self.reach(self._left[0].seq - 1 if self._left else stretch.start.seq)
+
+    def reach(self, seq: int) -> None:
+        """Let come about what the user and the world brought up to event `seq`."""
+        while self._reached < len(self._world) and self._world[self._reached].seq <= seq:
+            self._come(self._world[self._reached])
+            self._reached += 1
+
+    def answer(self, to: int) -> None:
+        """Let come about all that came of the call, request or question `to`."""
+        for event in self._effects.pop(to, []):
+            self._come(event)
+
+    def _come(self, event: Event) -> None:
+        if event.seq in self._came:
+            return
+        self._came[event.seq] = event
+        if self._order and self._order[-1] > event.seq:
+            self._sorted = False
+        self._order.append(event.seq)
+        self._fold.apply(event)
+
+    def take(self, event: Event) -> None:
+        """Let `event` come about if it has not, in a stretch that is over."""
+        self._come(event)
+
+    def bring(self, which: Callable[[Event], bool]) -> None:
+        """Let come about what the user and the world bring later in the stretch, of the kind that `which` picks."""
+        for event in self._world:
+            if which(event):
+                self._come(event)
+
+    def next_of(self, belongs: Callable[[Event], bool]) -> Event | None:
+        """The first command of the stretch that was not issued yet, of those that `belongs` picks."""
+        return next((event for event in self._left if belongs(event)), None)
+
+    def left(self) -> list[Event]:
+        """Commands of the stretch that were not issued again."""
+        return [event for event in self._left if event.kind in COMMANDS]
+
+    # --- what the code sees ------------------------------------------------------------------------------
+
+    @property
+    def last_seq(self) -> int:
+        """The last event that came about."""
+        return max(self._order, default=0)
+
+    def post(
+        self,
+        kind: str,
+        data: Payload | Mapping[str, Any],
+        *,
+        agent: str = "",
+        turn: int = 0,
+        cause: Iterable[int] = (),
+        label: str = "",
+        blobs: Mapping[str, bytes] | None = None,
+    ) -> Event:
+        """The recorded event in whose place this one is; Differs if there is none or it says something else."""
+        del label, blobs
+        assert self._stretch is not None
+        _, clean, _ = redacted(self._redactor, kind, checked(kind, data))
+        if kind in _FREE:
+            for event in self._states:
+                if event.agent == agent and event.data == clean and event.seq > self._last.get(agent, 0):
+                    self._states.remove(event)
+                    self._come(event)
+                    return event
+            return Event(1, self.last_seq, "", 0, 0, agent, turn, tuple(cause), kind, "", clean)
+        event = self._match(kind, clean, agent, tuple(cause))
+        found = first_difference(self._said(event.data, kind), self._said(clean, kind), "data")
+        if found is None and tuple(cause) != event.cause:
+            found = ("cause", list(event.cause), list(cause))
+        if found is not None:
+            where, recorded, now = found
+            raise self.differ(
+                event.seq, f"event {event.seq} ({kind}), field {where}: recorded {told(recorded)}, now {told(now)}"
+            )
+        if issued(event):
+            self._left.remove(event)
+            self.issued += event.kind in COMMANDS
+        self._last[_chain(agent)] = max(self._last.get(_chain(agent), 0), event.seq)
+        self._come(event)
+        return event
+
+    def _said(self, data: Mapping[str, Any], kind: str) -> dict[str, Any]:
+        return {name: value for name, value in data.items() if name not in _SETTINGS.get(kind, ())}
+
+    def _match(self, kind: str, data: Mapping[str, Any], agent: str, cause: tuple[int, ...]) -> Event:
+        assert self._stretch is not None
+        if kind in CLOSING:
+            found = self._stretch.closing.get(data["call"])
+            if found is not None and found.kind == kind:
+                return found
+            raise self._unlike(kind, agent, found)
+        if kind == "approval.expired":
+            return self._one_of(kind, lambda event: event.data["approval"] == data["approval"], agent)
+        mine = [event for event in self._left if event.agent == agent]
+        if not mine:
+            raise self._unlike(kind, agent, None)
+        # Several chains of work may act as the harness, each in its own order.
+        shared = agent == HARNESS and self._several
+        for event in mine if shared else mine[:1]:
+            if event.kind == kind and event.seq > self._last.get(_chain(agent), 0):
+                if event.cause == cause and first_difference(event.data, data, "") is None:
+                    return event
+        expected = next((event for event in mine if event.kind == kind), mine[0]) if shared else mine[0]
+        if expected.kind == kind:
+            return expected
+        raise self._unlike(kind, agent, expected)
+
+    def _one_of(self, kind: str, fits: Callable[[Event], bool], agent: str) -> Event:
+        assert self._stretch is not None
+        for event in self._stretch.events:
+            if event.kind == kind and fits(event):
+                return event
+        raise self._unlike(kind, agent, None)
+
+    def _unlike(self, kind: str, agent: str, instead: Event | None) -> BaseException:
+        assert self._stretch is not None
+        if instead is None:
+            if self._stretch.cut:
+                return RecordEnds("the process ended here")
+            return self.differ(
+                self.last_seq, f"after event {self.last_seq}: {agent or 'the session'} issues {kind} now, not recorded"
+            )
+        return self.differ(
+            instead.seq, f"event {instead.seq}, field kind: recorded {instead.kind!r}, now {kind!r} (of {agent})"
+        )
+
+    def differ(self, seq: int, text: str) -> BaseException:
+        """Keep the first difference, and return what is to be raised.
+
+        Where somebody stopped the work amid a step, it may be that which differs; whether it is shows in what is left.
+        """
+        assert self._stretch is not None
+        if self._stretch.stopped and self.suspect is None:
+            self.suspect = Differs(seq, text)
+            return asyncio.CancelledError()
+        if self.differs is None:
+            self.differs = self.suspect or Differs(seq, text)
+        return Differs(seq, text)
+
+    async def append(self, kind: str, data: Payload | Mapping[str, Any], **more: Any) -> Event:
+        """As `post`."""
+        return self.post(kind, data, **more)
+
+    async def flush(self) -> None:
+        """Nothing is written."""
+
+    def events(self, since: int = 0) -> Iterator[Event]:
+        """What came about after `since`, in the order of the record."""
+        if not self._sorted:
+            self._order.sort()
+            self._sorted = True
+        return (self._came[seq] for seq in list(self._order) if seq > since)
+
+    def get(self, seq: int) -> Event:
+        """An event that came about."""
+        return self._came[seq]
+
+    def state(self, name: str) -> BaseModel:
+        """The slice `name` of the fold of what came about."""
+        return self._fold.state(name)
+
+
+def _answers(event: Event) -> int | None:
+    """The call, request or question that the event came of, if it came of one."""
+    if event.kind.startswith("rule."):
+        return None
+    for name in ("call", "request", "approval"):
+        if isinstance(event.data.get(name), int):
+            return int(event.data[name])
+    return None
+
+
+def _chain(agent: str) -> str:
+    """Whose order of acting it is: of the agent itself, or of the chain of work for which the harness acts."""
+    answers = asked()
+    return agent if agent != HARNESS or answers is None else f"{HARNESS} for {answers.chain}"

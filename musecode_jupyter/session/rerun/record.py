@@ -1,0 +1,125 @@
+"""A recorded session as stretches of work, each from the event that began it, with the commands issued in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from musecode_jupyter.log.events import Event
+from musecode_jupyter.tools.state import CLOSING
+
+COMMANDS = frozenset({"tool.requested", "model.requested", "agent.view"})
+"""Each of them must be issued again."""
+
+_DECISIONS = frozenset({"goal.claimed", "goal.judged", "goal.met", "goal.stopped", "goal.paused", "budget.exceeded"})
+_DECIDES = ("task.", "merge.", "worktree.")
+_OF_THE_USER = frozenset({"merge.undoing", "merge.undone", "merge.stays"})
+_ENDS = frozenset({"goal.paused", "goal.stopped", "budget.exceeded"})
+_MODEL_ENDS = frozenset({"model.completed", "model.failed", "model.abandoned"})
+_APPROVAL_ENDS = frozenset({"approval.granted", "approval.denied", "approval.expired"})
+
+
+class Differs(BaseException):
+    """The code acts otherwise than was recorded; `seq` is the first event that differs.
+
+    Not an error that the code which is run again could take for one of its own.
+    """
+
+    def __init__(self, seq: int, text: str) -> None:
+        super().__init__(text)
+        self.seq = seq
+
+
+class RecordEnds(BaseException):
+    """The code goes on beyond what was recorded, as it may where a process ended amid its work. As `Differs`."""
+
+
+def issued(event: Event) -> bool:
+    """Whether the event is one that the agents' code and the harness issue, not the user and not the world."""
+    if event.agent == "user" or event.kind in _OF_THE_USER:
+        return False
+    if event.kind == "approval.requested":
+        # Whether a call may be made is a part of that call.
+        return event.data["call"] is None
+    return event.kind in COMMANDS or event.kind in _DECISIONS or event.kind.startswith(_DECIDES)
+
+
+@dataclass
+class Stretch:
+    """A piece of work: a goal from its start or resumption on, or a question. `events` are those up to its end.
+
+    `goal` is the seq of goal.set, none for a question; `cut` says that the process ended within it.
+    """
+
+    start: Event
+    goal: int | None
+    events: Sequence[Event]
+    cut: bool
+    closing: Mapping[int, Event] = field(init=False)
+    answered: Mapping[int, Event] = field(init=False)
+    decided: Mapping[int, Event] = field(init=False)
+    began: Mapping[int, Event] = field(init=False)
+    approved: Mapping[int, Event] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.closing = {each.data["call"]: each for each in self.events if each.kind in CLOSING}
+        self.answered = {each.data["request"]: each for each in self.events if each.kind in _MODEL_ENDS}
+        self.decided = {each.data["call"]: each for each in self.events if each.kind == "tool.decided"}
+        self.began = {each.data["call"]: each for each in self.events if each.kind == "tool.started"}
+        self.approved = {each.data["approval"]: each for each in self.events if each.kind in _APPROVAL_ENDS}
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody ended the work amid a step: the user, the end of the session or of the process."""
+        reasons = {each.data["reason"] for each in self.events if each.kind == "session.closed"}
+        return self.cut or any(
+            each.kind == "user.interrupt" or (each.kind == "goal.paused" and each.data["why"] in reasons)
+            for each in self.events
+        )
+
+    @property
+    def ending(self) -> Event | None:
+        """The event that says why the goal came to rest short of being met, if it did."""
+        return next((each for each in self.events if each.kind in _ENDS), None)
+
+
+def stretches(events: Sequence[Event]) -> Iterator[Stretch]:
+    """All pieces of work of a session, in order."""
+    begins = [index for index, event in enumerate(events) if _begins(event)]
+    for number, index in enumerate(begins):
+        start = events[index]
+        last = begins[number + 1] if number + 1 < len(begins) else len(events)
+        end = next((at for at in range(index + 1, last) if events[at].kind == "session.resumed"), last)
+        cut = end < last or (end == len(events) and all(each.kind != "session.closed" for each in events[index:end]))
+        goal = None if start.kind == "user.message" else start.seq if start.kind == "goal.set" else start.data["goal"]
+        yield Stretch(start, goal, events[index + 1 : end], cut)
+
+
+def _begins(event: Event) -> bool:
+    return event.kind in {"goal.set", "goal.resumed"} or (event.kind == "user.message" and event.agent == "user")
+
+
+def first_difference(recorded: Any, now: Any, where: str) -> tuple[str, Any, Any] | None:
+    """The first field in which two plain values differ, with what stands there in each."""
+    if isinstance(recorded, Mapping) and isinstance(now, Mapping):
+        for name in [*recorded, *(name for name in now if name not in recorded)]:
+            found = first_difference(recorded.get(name, ...), now.get(name, ...), f"{where}.{name}")
+            if found is not None:
+                return found
+        return None
+    if isinstance(recorded, list) and isinstance(now, list) and len(recorded) == len(now):
+        for number, (a, b) in enumerate(zip(recorded, now, strict=True)):
+            found = first_difference(a, b, f"{where}[{number}]")
+            if found is not None:
+                return found
+        return None
+    return None if recorded == now else (where, recorded, now)
+
+
+def told(value: Any) -> str:
+    """A value in a message: short, and absent said in words."""
+    if value is ...:
+        return "nothing"
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."

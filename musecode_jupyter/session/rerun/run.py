@@ -1,0 +1,302 @@
+"""Issues the commands of a recorded session again, by the code that issued them, and finds the first that differs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from musecode_jupyter.agents.driver import Driver
+from musecode_jupyter.agents.guided import LOCATE, Guided
+from musecode_jupyter.agents.loop import Loop
+from musecode_jupyter.agents.mind import Task
+from musecode_jupyter.agents.tasks.propose import PROPOSE_TASKS
+from musecode_jupyter.guard.policy import Policy
+from musecode_jupyter.guard.rules import Rules
+from musecode_jupyter.log import EventLog
+from musecode_jupyter.log.events import Event
+from musecode_jupyter.runtime.effects import LiveEffects
+from musecode_jupyter.runtime.errors import MuseError
+from musecode_jupyter.session.rerun.log import RerunLog
+from musecode_jupyter.session.rerun.parts import (
+    Rerun,
+    RerunAnswers,
+    RerunApprovals,
+    RerunExecutor,
+    RerunGate,
+    Schedule,
+)
+from musecode_jupyter.session.rerun.record import COMMANDS, Differs, RecordEnds, Stretch, stretches
+from musecode_jupyter.session.runners import REPLAYS, goal_runner
+from musecode_jupyter.skills.goal import GoalTools
+from musecode_jupyter.skills.goal_state import GoalsState
+from musecode_jupyter.tools.builtin import BUILTIN
+from musecode_jupyter.tools.registry import Place, Registry
+from musecode_jupyter.workspace.git import Git
+
+LEAD = "lead"
+NOT_MADE = "Not made: the user ended the question."
+
+
+@dataclass(frozen=True)
+class CommandProof:
+    """How many commands the code issued again; `problem` names the first event and field that differ.
+
+    `unchecked` says why nothing was run again, or what part was not.
+    """
+
+    commands: int
+    problem: str | None = None
+    seq: int | None = None
+    unchecked: str = ""
+
+
+def check_commands(log: EventLog) -> CommandProof:
+    """Run the code of this version on what `log` holds: model answers, results of tools, answers of git and the user.
+
+    For each agent, and for the harness, each command must come in the recorded order with the recorded arguments.
+    """
+    events = list(log.events())
+    last = _unlike_this_version(events)
+    if last is not None:
+        return CommandProof(
+            0, unchecked=f"event {last.seq}: recorded by a version of this program that issued commands otherwise"
+        )
+    # A loop of its own: whoever asks may stand in one, as a cell of a notebook does.
+    with ThreadPoolExecutor(1, thread_name_prefix="musecode-rerun") as thread:
+        return thread.submit(asyncio.run, _check(log, events)).result()
+
+
+def _unlike_this_version(events: list[Event]) -> Event | None:
+    opened = [event for event in events if event.kind in {"session.opened", "session.resumed"}]
+    return next((event for event in opened if event.data.get("replays", 0) != REPLAYS), None)
+
+
+async def _check(log: EventLog, events: list[Event]) -> CommandProof:
+    # What ends where the record ends is nobody's failure.
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
+    stand_in = RerunLog(log.folder, log.blob)
+    done = 0
+    left: list[Event] = []
+    for stretch in stretches(events):
+        before = [event for event in events[done : stretch.start.seq - events[0].seq]]
+        left += [event for event in before if event.kind in COMMANDS]
+        stand_in.begin(before, stretch)
+        done = stretch.start.seq - events[0].seq + 1 + len(stretch.events)
+        try:
+            await _Work(stand_in, stretch, events).run()
+        except Differs as differs:
+            return CommandProof(stand_in.issued, str(differs), differs.seq)
+        if not left:
+            left = stand_in.left()
+        if left:
+            missed = left[0]
+            return CommandProof(
+                stand_in.issued,
+                f"event {missed.seq}, field kind: recorded {missed.kind!r} of {missed.agent}, which is not issued now",
+                missed.seq,
+            )
+        for event in stretch.events:
+            stand_in.take(event)
+    left = [event for event in events[done:] if event.kind in COMMANDS]
+    if left:
+        missed = left[0]
+        return CommandProof(
+            stand_in.issued,
+            f"event {missed.seq}, field kind: recorded {missed.kind!r} of {missed.agent}, which is not issued now",
+            missed.seq,
+        )
+    return CommandProof(stand_in.issued)
+
+
+class _Work:
+    """One stretch, run again."""
+
+    def __init__(self, log: RerunLog, stretch: Stretch, events: list[Event]) -> None:
+        self._log = log
+        self._stretch = stretch
+        self._events = events
+        self._schedule = Schedule(log)
+        self._rerun = Rerun(log, stretch, self._schedule)
+        opened = [
+            event
+            for event in events
+            if event.seq < stretch.start.seq and event.kind in {"session.opened", "session.resumed", "session.mode"}
+        ]
+        process = next(event.data for event in reversed(opened) if event.kind != "session.mode")
+        mode = opened[-1].data
+        self._profile = str(process["profile"])
+        self._workspace = Path(str(events[0].data["workspace"]))
+        self._gate = RerunGate(self._rerun, self._profile)
+        stand_in = cast(EventLog, log)
+        effects = _NoWorld(self._rerun)
+        approvals = RerunApprovals(stand_in, Rules(stand_in, effects, ""))
+        approvals.rerun = self._rerun
+        self._executor = RerunExecutor(
+            log=stand_in,
+            effects=effects,
+            registry=Registry.of([*BUILTIN, LOCATE, PROPOSE_TASKS]),
+            policy=Policy(mode["approvals"], bool(mode["interactive"])),
+            approvals=approvals,
+            outputs=log.folder,
+            child_env={},
+            sandbox=cast(Any, None),
+        )
+        self._executor.rerun = self._rerun
+        gate = cast(Any, self._gate)
+        self._driver = Driver(stand_in, gate)
+        mind = Guided(stand_in, gate) if self._profile == "guided" else self._driver
+        self._loop = Loop(stand_in, self._executor, mind, self._checkpoint)
+        self._effects = effects
+        self._approvals = approvals
+
+    async def run(self) -> None:
+        """Until the work ends, or nothing of what it waits for was recorded."""
+        work = asyncio.create_task(self._question() if self._stretch.goal is None else self._goal())
+        stopped = False
+        while True:
+            await _settled()
+            if work.done():
+                break
+            if self._log.differs is not None:
+                work.cancel()
+                self._schedule.end()
+                continue
+            if self._schedule.release():
+                continue
+            if stopped:
+                self._schedule.end()
+            else:
+                # What it waits for did not come: the user, the end of the session or of the process stopped it here.
+                work.cancel()
+            stopped = True
+        self._schedule.end()
+        await _settled()
+        error = None if work.cancelled() else work.exception()
+        if self._log.differs is not None:
+            raise self._log.differs
+        if self._log.suspect is not None and self._log.left():
+            raise self._log.suspect
+        if error is not None and not isinstance(error, RecordEnds):
+            raise error
+
+    async def _checkpoint(self, task: Task) -> None:
+        await self._rerun.checkpoint(task.agent)
+        self._gate.expect(task.agent)
+        self._driver.effort = self._gate.effort
+
+    async def _question(self) -> None:
+        task = Task(LEAD, Place(self._workspace, None, _no_files), self._stretch.start.seq)
+        try:
+            await self._loop.turn(task)
+        except asyncio.CancelledError:
+            if self._log.next_of(lambda event: event.agent == LEAD) is not None:
+                self._loop.drop_calls(task, NOT_MADE)
+            raise
+        except MuseError:
+            # It was told to whoever asked.
+            return
+
+    async def _goal(self) -> None:
+        goal = self._stretch.goal
+        assert goal is not None
+        state = self._log.state("goals")
+        assert isinstance(state, GoalsState)
+        tools = GoalTools(
+            log=cast(EventLog, self._log),
+            effects=self._effects,
+            git=self._git(),
+            executor=self._executor,
+            loop=self._loop,
+            approvals=self._approvals,
+            worktrees=self._worktrees(),
+            session=str(self._events[0].data["session"]),
+            rest=self._rest,
+            open_documents=list,
+            answers=partial(RerunAnswers, self._rerun),
+        )
+        runner = goal_runner(
+            tools,
+            goal,
+            workers=state.goals[goal].workers,
+            worker=self._worker,
+            halt=lambda _goal, _why: None,
+            guided=self._profile == "guided",
+        )
+        await runner.run()
+
+    def _rest(self, _goal: int) -> None:
+        ending = self._stretch.ending
+        if ending is None or ending.kind != "goal.paused":
+            return
+        following = self._log.next_of(lambda event: event.seq != ending.seq)
+        begins = self._log.next_of(lambda event: event.kind in {"task.leased", "worktree.creating"})
+        several = any(event.kind == "task.created" for event in self._events)
+        if following is None or following.seq > ending.seq or (several and begins is None):
+            self._rerun.end()
+
+    async def _worker(self, agent: str) -> None:
+        self._log.bring(lambda event: event.agent == agent and event.kind in {"agent.created", "agent.seeded"})
+
+    def _git(self) -> Git:
+        for event in self._stretch.events:
+            if event.kind == "git.answered":
+                where = event.data["arguments"].get("git") or event.data["arguments"].get("self")
+                if where:
+                    return Git.revived(self._effects, where)
+        return Git(self._workspace, self._workspace / ".git", self._workspace / ".git", self._effects)
+
+    def _worktrees(self) -> Path:
+        made = next((event for event in self._events if event.kind == "worktree.creating"), None)
+        return self._log.folder.parent.parent / "worktrees" if made is None else Path(made.data["path"]).parent
+
+
+async def _no_files() -> list[str]:
+    return []
+
+
+async def _settled() -> None:
+    """Return when nothing on this loop can go on by itself."""
+    ready: Callable[[], int] = partial(len, getattr(asyncio.get_running_loop(), "_ready", [None]))
+    for _ in range(10_000):
+        await asyncio.sleep(0)
+        if not ready():
+            break
+
+
+class _NoWorld(LiveEffects):
+    """No world: whatever is asked of it was not recorded."""
+
+    def __init__(self, rerun: Rerun) -> None:
+        super().__init__()
+        self._rerun = rerun
+
+    def now(self) -> datetime:
+        return self._rerun.now()
+
+    def environ(self) -> Mapping[str, str]:
+        return {}
+
+    async def sleep(self, seconds: float) -> None:
+        self._asked("a pause")
+
+    async def run(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        self._asked("a process")
+
+    async def ask(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        self._asked("a program")
+
+    async def disk(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        self._asked("a file")
+
+    def http(self) -> NoReturn:
+        self._asked("the network")
+
+    def _asked(self, what: str) -> NoReturn:
+        last = self._rerun.log.last_seq
+        raise self._rerun.log.differ(last, f"after event {last}: {what} is asked for now, which was not recorded")
