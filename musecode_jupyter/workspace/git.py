@@ -1,18 +1,28 @@
-"""Runs git, and is the only place that does: scrubbed environment, structured answers, one error type."""
+"""Runs git, and is the only place that does: scrubbed environment, structured answers, one error type.
+
+What the repository's files say for certain is read from them (`workspace/reads.py`); whatever changes something, and
+whatever they leave open, is a git command.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.command import Command
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import GitError, NoCheckout
+from musecode_jupyter.workspace.objects import Unsure
+from musecode_jupyter.workspace.reads import BAD_REF, Reader, linked_checkout, reader_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MINIMUM_VERSION = (2, 38)
 """The first git with `merge-tree --write-tree`; `worktree list -z` needs 2.36."""
@@ -62,9 +72,6 @@ _SETTINGS = (
     "i18n.commitEncoding=UTF-8",
     "submodule.recurse=false",
 )
-
-# The rules of git-check-ref-format(1), asked a few times for each landing.
-_BAD_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|(^|/)\.|\.lock(/|$)|[./]$")
 
 _DIFF_BLOB_LIMIT = "16m"  # larger files show as binary in a diff, so that a diff stays bounded in memory
 
@@ -199,6 +206,13 @@ class Git:
         GitError
             `path` has lost its `.git` (git would answer for an outer repository), or was copied or moved.
         """
+        try:
+            root, git_dir, common_dir = await effects.disk(linked_checkout, path)
+        except Unsure:
+            pass
+        else:
+            await _check_version(path, effects)
+            return cls(root, git_dir, common_dir, effects)
         fix = f"run `git worktree repair {path}` in the main checkout, or remove the folder"
         if not await effects.disk(os.path.lexists, path / ".git"):
             raise GitError(f"{path} has no .git entry, so it is not a checkout any more; {fix}.")
@@ -306,6 +320,12 @@ class Git:
         GitError
             HEAD is unborn: there is no commit yet.
         """
+        try:
+            found, ref = await self._read(Reader.head)
+        except Unsure:
+            pass
+        else:
+            return Head(found, None if ref is None else ref.removeprefix("refs/heads/"))
         commit = await self.run("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False)
         if commit.code != 0:
             raise NoCheckout(f"{self.root} has no commit yet; make a first commit, then start again.", code=commit.code)
@@ -316,12 +336,39 @@ class Git:
     @answered
     async def resolve(self, name: str) -> str:
         """The full id of the commit that `name` stands for; GitError if there is none."""
-        return await self._verify(name, "commit")
+        try:
+            return await self._read(Reader.resolve, name)
+        except Unsure:
+            return await self._verify(name, "commit")
 
     @answered
     async def tree_of(self, commit: str) -> str:
         """The id of the tree of `commit`."""
-        return await self._verify(commit, "tree")
+        try:
+            return (await self._read(Reader.commit, commit)).tree
+        except Unsure:
+            return await self._verify(commit, "tree")
+
+    async def parents(self, commit: str) -> tuple[str, ...]:
+        """The full ids of the parents of `commit`, first parent first."""
+        return (await self._facts(commit))[1]
+
+    async def committed(self, commit: str) -> int:
+        """When `commit` was committed, in seconds since 1970 (UTC)."""
+        return (await self._facts(commit))[0]
+
+    async def _facts(self, commit: str) -> tuple[int, tuple[str, ...]]:
+        try:
+            found = await self._read(Reader.commit, commit)
+        except Unsure:
+            args = ("rev-list", "--max-count=1", "--timestamp", "--parents", "--end-of-options", commit, "--")
+            stamp, _, *parents = (await self.run(*args)).line().split()
+            return int(stamp), tuple(parents)
+        return found.time, found.parents
+
+    async def _read(self, work: Callable[Concatenate[Reader, Path, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What the files of this repository say, off the loop; Unsure where git is to be asked."""
+        return await self.effects.disk(work, reader_of(self.common_dir), self.git_dir, *args, **kwargs)
 
     async def _verify(self, name: str, kind: str) -> str:
         args = ("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{{kind}}}")
@@ -338,12 +385,20 @@ class Git:
     @answered
     async def ref(self, name: str) -> str | None:
         """The commit that the full ref `name` points to, None if there is no such ref."""
+        try:
+            return await self._read(Reader.ref, name)
+        except Unsure:
+            pass
         result = await self.run("rev-parse", "-q", "--verify", "--end-of-options", f"{name}^{{commit}}", check=False)
         return result.line() if result.code == 0 else None
 
     @answered
     async def is_ancestor(self, older: str, newer: str) -> bool:
         """Whether `older` is `newer` or reachable from it."""
+        try:
+            return await self._read(Reader.is_ancestor, older, newer)
+        except Unsure:
+            pass
         args = ("merge-base", "--is-ancestor", older, newer)
         result = await self.run(*args, check=False)
         if result.code not in (0, 1):
@@ -353,7 +408,7 @@ class Git:
     @answered
     async def check_ref_name(self, ref: str) -> None:
         """Raise GitError unless `ref` is a well-formed full ref name."""
-        if _BAD_REF.search(ref) or not ref.startswith("refs/") or "/-" in ref:
+        if BAD_REF.search(ref) or not ref.startswith("refs/") or "/-" in ref:
             raise GitError(f"{ref!r} is not a ref name that git accepts; choose another name.")
 
     @answered

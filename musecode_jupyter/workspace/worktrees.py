@@ -15,6 +15,7 @@ from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.locking import repository_lock
+from musecode_jupyter.workspace.objects import Unsure
 from musecode_jupyter.workspace.provision import (
     NO_LARGE_FILES,
     RESERVE,
@@ -23,6 +24,7 @@ from musecode_jupyter.workspace.provision import (
     tree_bytes,
     uncontained_submodules,
 )
+from musecode_jupyter.workspace.reads import reader_of
 from musecode_jupyter.workspace.sharing import PART_SUFFIX
 
 AUTHOR = "musecode <agent@musecode.invalid>"
@@ -69,10 +71,17 @@ class Worktree:
 @answered
 async def list_worktrees(git: Git) -> list[Worktree]:
     """Every worktree of the repository, the main one first (left out if the repository is bare)."""
-    answer = await git.run("worktree", "list", "--porcelain", "-z")
+    try:
+        records = await git.effects.disk(reader_of(git.common_dir).worktrees)
+    except Unsure:
+        answer = await git.run("worktree", "list", "--porcelain", "-z")
+        records = [
+            dict(line.partition(" ")[::2] for line in record.split("\0") if line)
+            for record in os.fsdecode(answer.out).split("\0\0")
+        ]
+    missing = await git.effects.disk(_missing, [fields["worktree"] for fields in records if fields])
     found = []
-    for record in os.fsdecode(answer.out).split("\0\0"):
-        fields = dict(line.partition(" ")[::2] for line in record.split("\0") if line)
+    for fields in records:
         if not fields or "bare" in fields:
             continue
         path = Path(fields["worktree"])
@@ -85,10 +94,14 @@ async def list_worktrees(git: Git) -> list[Worktree]:
                 commit=commit if commit is not None and commit.strip("0") else None,
                 branch=fields["branch"].removeprefix("refs/heads/") if "branch" in fields else None,
                 locked=fields.get("locked"),
-                missing=not await git.effects.disk(os.path.lexists, path),
+                missing=fields["worktree"] in missing,
             )
         )
     return found
+
+
+def _missing(paths: list[str]) -> set[str]:
+    return {path for path in paths if not os.path.lexists(path)}
 
 
 async def _main_checkout(git: Git) -> Path:
@@ -446,10 +459,11 @@ async def _require_contained(git: Git, entry: Worktree, target: str) -> None:
 @answered
 async def operation_under_way(git: Git) -> str | None:
     """The git operation that is under way in this checkout, if any."""
-    for mark, name in _IN_PROGRESS.items():
-        if await git.effects.disk((git.git_dir / mark).exists):
-            return name
-    return None
+    return await git.effects.disk(_operation, git.git_dir)
+
+
+def _operation(git_dir: Path) -> str | None:
+    return next((name for mark, name in _IN_PROGRESS.items() if (git_dir / mark).exists()), None)
 
 
 @answered

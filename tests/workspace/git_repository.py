@@ -13,7 +13,7 @@ class Repository:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def git(self, *args: str, cwd: Path | None = None, check: bool = True) -> str:
+    def git(self, *args: str, cwd: Path | None = None, check: bool = True, input: str = "") -> str:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
         environment |= {
             "GIT_CONFIG_GLOBAL": os.devnull,
@@ -23,7 +23,8 @@ class Repository:
             "GIT_COMMITTER_NAME": "User",
             "GIT_COMMITTER_EMAIL": "user@example.org",
         }
-        done = subprocess.run(["git", *args], cwd=cwd or self.root, env=environment, capture_output=True, check=check)
+        place, given = cwd or self.root, os.fsencode(input)
+        done = subprocess.run(["git", *args], cwd=place, env=environment, capture_output=True, check=check, input=given)
         return os.fsdecode(done.stdout).strip("\n")
 
     def write(self, name: str, text: str, root: Path | None = None) -> Path:
