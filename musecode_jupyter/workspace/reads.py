@@ -1,8 +1,8 @@
 """Answers from a repository's files, without a git process, what they say for certain: refs, commits, worktrees.
 
 A git process takes some milliseconds, and a worktree's life asks for dozens of such facts. Only the plain case is
-answered: a repository of format version 0 (SHA-1 ids, refs as files), nothing grafted, replaced, shallow or borrowed from
-another repository, names that are full ids, refs or plain branch and tag names. All else raises `Unsure`, and
+answered: a repository of format version 0 (SHA-1 ids, refs as files), nothing grafted, replaced, shallow or borrowed
+from another repository, names that are full ids, refs or plain branch and tag names. All else raises `Unsure`, and
 `workspace/git.py` asks git. Nothing is written, and no answer about a ref is remembered.
 """
 
@@ -49,7 +49,7 @@ def _certain(work: Callable[Concatenate[Reader, P], T]) -> Callable[Concatenate[
     """One at a time; files that are gone, unreadable or damaged make it Unsure."""
 
     @wraps(work)
-    def asked(self: Reader, *args: P.args, **kwargs: P.kwargs) -> T:
+    def asked(self: Reader, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self.lock, _doubts():
             return work(self, *args, **kwargs)
 

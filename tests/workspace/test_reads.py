@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -103,8 +104,8 @@ class World:
             self.repo.git("repack", "-q", "-a", "-d", "-f", "--depth=50", check=False)
         else:
             self.repo.git("-c", "gc.reflogExpire=now", "gc", "-q", "--prune=now", check=False)
-            answers = gits_answers(self.repo, self.repo.root, self.there)
-            self.there = [name for name, answer in zip(self.there, answers, strict=True) if answer == name]
+        answers = gits_answers(self.repo, self.repo.root, self.there)
+        self.there = [name for name, answer in zip(self.there, answers, strict=True) if answer == name]
 
     def link(self) -> None:
         target = self.choose.choice(("refs/heads/side", "refs/heads/none", "refs/other/x"))
@@ -152,6 +153,15 @@ def gits_answers(repo: Repository, cwd: Path, questions: list[str]) -> list[obje
     return [GitError if line.endswith(" missing") else line for line in out.split("\n")]
 
 
+def gits_ancestry(repo: Repository, older: str, newer: str) -> bool:
+    try:
+        repo.git("merge-base", "--is-ancestor", older, newer)
+    except subprocess.CalledProcessError as error:
+        assert error.returncode == 1, error.stderr
+        return False
+    return True
+
+
 def gits_worktrees(repo: Repository) -> list[Worktree]:
     found = []
     for record in repo.git("worktree", "list", "--porcelain", "-z").split("\0\0"):
@@ -184,8 +194,7 @@ async def compare(world: World, tree: Path) -> None:
     assert await list_worktrees(git) == gits_worktrees(repo)
     for _ in range(3):
         older, newer = world.choose.choice(world.there), world.choose.choice(world.there)
-        answer = repo.git("rev-list", "--count", older, f"^{newer}", cwd=tree)
-        assert await git.is_ancestor(older, newer) == (answer == "0"), (older, newer)
+        assert await git.is_ancestor(older, newer) == gits_ancestry(repo, older, newer), (older, newer)
         facts = repo.git("show", "-s", "--format=%ct %P", newer, cwd=tree).split()
         assert [str(await git.committed(newer)), *await git.parents(newer)] == facts
 
@@ -212,8 +221,10 @@ def test_every_answer_is_that_of_git(seed: int) -> None:
 
 
 @pytest.mark.crash
+@pytest.mark.skipif("MUSECODE_CRASH_POINTS" not in os.environ, reason="two minutes: run by make crash")
+@pytest.mark.timeout(900)
 @given(seed=st.integers(0, 2**32))
-@hypothesis_settings(max_examples=100, deadline=None)
+@hypothesis_settings(max_examples=20, deadline=None)
 def test_every_answer_is_that_of_git_in_long_stories(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         live(Path(folder).resolve(), seed, 60)
