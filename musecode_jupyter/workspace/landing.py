@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.errors import GitError
-from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.git import Change, Git
 from musecode_jupyter.workspace.locking import repository_lock
 from musecode_jupyter.workspace.worktrees import (
     AUTHOR,
@@ -84,12 +85,8 @@ async def check_merge(git: Git, target_commit: str, source_commit: str, message:
     target, source = await git.resolve(target_commit), await git.resolve(source_commit)
     if await git.is_ancestor(source, target):
         return MergeCheck(await git.tree_of(target), target, fast_forward=True)
-    parents = (await git.run("show", "-s", "--format=%P", source)).line().split()
-    if parents == [target]:
+    if await git.parents(source) == (target,):
         return MergeCheck(await git.tree_of(source), source, fast_forward=True)
-    base = await git.run("merge-base", target, source, check=False)
-    if base.code == 1:
-        raise GitError(f"{source[:12]} and {target[:12]} share no history; they cannot be merged.")
     tree, conflicts = await _merge_tree(git, target, source)
     if tree is None:
         return MergeCheck(None, None, conflicts)
@@ -120,6 +117,8 @@ async def _merge_tree(git: Git, target: str, source: str) -> tuple[str | None, l
     args = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", target, source)
     merged = await git.run(*args, check=False, timeout=300.0)
     if merged.code not in (0, 1):
+        if (await git.run("merge-base", target, source, check=False)).code == 1:
+            raise GitError(f"{source[:12]} and {target[:12]} share no history; they cannot be merged.")
         raise await git.failure(args, merged)
     tree, *conflicts = merged.names()
     return (tree, []) if merged.code == 0 else (None, sorted(set(conflicts)))
@@ -127,12 +126,12 @@ async def _merge_tree(git: Git, target: str, source: str) -> tuple[str | None, l
 
 async def _commit(git: Git, tree: str, parents: tuple[str, ...], message: str) -> str:
     """A commit of ours with the date of its youngest parent, so that the same arguments give the same commit."""
-    stamps = (await git.run("rev-list", "--no-walk", "--timestamp", *parents)).out.split()[::2]
+    stamp = max([await git.committed(parent) for parent in parents])
     name, _, address = AUTHOR.rstrip(">").partition(" <")
     identity = {
         f"GIT_{role}_{part}": value
         for role in ("AUTHOR", "COMMITTER")
-        for part, value in (("NAME", name), ("EMAIL", address), ("DATE", f"@{max(map(int, stamps))} +0000"))
+        for part, value in (("NAME", name), ("EMAIL", address), ("DATE", f"@{stamp} +0000"))
     }
     above = [word for parent in parents for word in ("-p", parent)]
     made = await git.run("commit-tree", tree, *above, "-F", "-", input=os.fsencode(message), env=identity)
@@ -153,25 +152,49 @@ async def overlap(git_checkout: Git, old: str, new: str) -> list[str]:
     GitError
         A merge, rebase, cherry-pick or revert is under way in this checkout, or a path is unmerged.
     """
-    git = git_checkout
+    return await _overlap(git_checkout, await _standing(git_checkout, old, new))
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """A checkout beside what is to change: the entry of each path in question in both commits, the index, the files.
+
+    `hidden` are the paths whose changes git was told to overlook.
+    """
+
+    delta: dict[str, tuple[Entry | None, Entry | None]]
+    index: dict[str, Entry]
+    hidden: set[str]
+    changes: list[Change]
+
+
+async def _standing(git: Git, old: str, new: str) -> _Standing:
+    # Side by side: none of them depends on another, and each but reads.
+    delta, (index, hidden), changes = await asyncio.gather(
+        _delta(git, old, new), _index(git), git.changes(untracked=False)
+    )
+    return _Standing(delta, index, hidden, changes)
+
+
+async def _overlap(git: Git, at: _Standing) -> list[str]:
     operation = await operation_under_way(git)
     if operation is not None:
         raise GitError(f"A {operation} is under way in {git.root}; conclude or abort it first.")
-    delta = await _delta(git, old, new)
-    index, hidden = await _index(git)
-    changes = await git.changes(untracked=False)
-    unmerged = [change.path for change in changes if change.unmerged]
+    delta, index = at.delta, at.index
+    unmerged = [change.path for change in at.changes if change.unmerged]
     if unmerged:
         raise GitError(f"{git.root} has unmerged paths: {some_names(unmerged)}; resolve them first.")
-    fold = await _fold(git)
-    unstaged = {fold(change.path) for change in changes if change.unstaged}
+    absent = [path for path in delta if path not in index]
+    unstaged = {change.path for change in at.changes if change.unstaged}
+    # How names are compared matters only where there are two to compare.
+    fold = await _fold(git) if absent or unstaged else str
+    unstaged = {fold(path) for path in unstaged}
     found = set()
     for path, (before, after) in delta.items():
         entry = index.get(path)
-        overlooked = path in hidden and await git.effects.disk(os.path.lexists, git.root / path)
+        overlooked = path in at.hidden and await git.effects.disk(os.path.lexists, git.root / path)
         if entry != after and (entry != before or fold(path) in unstaged or overlooked):
             found.add(path)
-    absent = [path for path in delta if path not in index]
     # Other tracked paths are in the way too: the user staged them, and git would not take them off.
     moving = {fold(path) for path in delta if path in index}
     found.update(await git.effects.disk(_in_the_way, git.root, absent, moving, fold))
@@ -222,11 +245,12 @@ async def land(git: Git, ref: str, old: str, new: str, backup_ref: str) -> bool:
         landed = current is not None and await git.is_ancestor(new, current)
         if not landed and current != old:
             raise RefMoved(ref, expected=old, found=current)
-        await _keep(git, backup_ref, old, lock)
         if landed:
+            await _keep(git, backup_ref, old, lock)
             return False
         await _require_no_rebase(git, ref)
-        await _swap(git, ref, old, new, "musecode: land", lock)
+        kept = await _kept(git, backup_ref, old)
+        await _swap(git, ref, old, new, "musecode: land", lock, backup_ref=None if kept else backup_ref)
     return True
 
 
@@ -283,8 +307,8 @@ async def _bring_along(repository: Git, tree: Worktree, old: str, new: str, lock
         return f"{where} is no longer at {new[:12]}, so its files were left as they are."
     here = tree.path == repository.root
     git = repository if here else await Git.at_worktree(tree.path, repository.effects)
-    delta = await _delta(git, old, new)
-    index, _ = await _index(git)
+    standing = await _standing(git, old, new)
+    delta, index = standing.delta, standing.index
     # The mark says that the paths of this step were free of the user's changes when it began, so that after
     # a crash a half-written file is known for ours; and then that it ended, so that what the user stages
     # afterwards is not taken for a reason to do it again.
@@ -295,19 +319,28 @@ async def _bring_along(repository: Git, tree: Worktree, old: str, new: str, lock
     if complete or (marked == f"{old} {new} done\n" and not pending):
         return f"{where} is already at {new[:12]}."
     interrupted = marked == f"{old} {new} begun\n"
-    await _settle(git, new, delta, index, await overlap(git, old, new), interrupted, where)
+    await _settle(git, new, delta, index, await _overlap(git, standing), interrupted, where)
     await git.effects.disk(_write_durably, mark, f"{old} {new} begun\n")
-    # Only refreshes recorded file times; its exit status says whether anything is dirty, which is fine.
-    await git.run("update-index", "-q", "--refresh", check=False, timeout=300.0)
     try:
-        await git.run_index(
-            *("read-tree", "-m", "-u", "--no-recurse-submodules", old, new), timeout=600.0, pass_fds=(lock,)
-        )
+        await _read_tree(git, old, new, lock)
     except GitError as error:
         await _take_back(git, old, new, delta, where, error)
         raise
     await git.effects.disk(_write_durably, mark, f"{old} {new} done\n")
     return f"{where} was updated to {new[:12]}: {len(delta)} path{'s' * (len(delta) != 1)}."
+
+
+async def _read_tree(git: Git, old: str, new: str, lock: int) -> None:
+    args = ("read-tree", "-m", "-u", "--no-recurse-submodules", old, new)
+    try:
+        await git.run_index(*args, timeout=600.0, pass_fds=(lock,))
+    except GitError as error:
+        # So it says, before it writes anything, of a file whose recorded time is not its own any more: it was touched,
+        # or settled just now. The exit status of the refresh says whether anything is dirty, which is fine.
+        if "not uptodate" not in error.stderr:
+            raise
+        await git.run("update-index", "-q", "--refresh", check=False, timeout=300.0)
+        await git.run_index(*args, timeout=600.0, pass_fds=(lock,))
 
 
 async def _take_back(
@@ -516,17 +549,26 @@ async def _require_backup(git: Git, backup_ref: str) -> None:
 
 async def _keep(git: Git, backup_ref: str, commit: str, lock: int) -> None:
     """Point `backup_ref` to `commit`; fine if it does already, refused if it keeps something else."""
+    if not await _kept(git, backup_ref, commit):
+        await git.run("update-ref", backup_ref, commit, "0" * len(commit), pass_fds=(lock,))
+
+
+async def _kept(git: Git, backup_ref: str, commit: str) -> bool:
+    """Whether `backup_ref` keeps `commit` already; GitError if it keeps something else."""
     kept = await git.ref(backup_ref)
-    if kept == commit:
-        return
-    if kept is not None:
+    if kept not in (None, commit):
         raise GitError(f"{backup_ref} already keeps {kept[:12]}; choose another backup name.")
-    await git.run("update-ref", backup_ref, commit, "0" * len(commit), pass_fds=(lock,))
+    return kept is not None
 
 
-async def _swap(git: Git, ref: str, old: str, new: str, reason: str, lock: int) -> None:
-    args = ("update-ref", "-m", reason, ref, new, old)
-    result = await git.run(*args, check=False, pass_fds=(lock,))
+async def _swap(
+    git: Git, ref: str, old: str, new: str, reason: str, lock: int, *, backup_ref: str | None = None
+) -> None:
+    """Move `ref` by compare-and-swap; in one transaction with it, and first, `backup_ref` is made to keep `old`."""
+    steps = [] if backup_ref is None else [f"create {backup_ref}\0{old}\0"]
+    steps.append(f"update {ref}\0{new}\0{old}\0")
+    args = ("update-ref", "-m", reason, "-z", "--stdin")
+    result = await git.run(*args, input=os.fsencode("".join(steps)), check=False, pass_fds=(lock,))
     if result.code != 0:
         found = await git.ref(ref)
         if found != old:

@@ -142,7 +142,7 @@ async def _tree_of_files(git: Git, head: str, left_out: list[str]) -> str:
 
 async def _commit(git: Git, tree: str, head: str, message: str) -> str:
     """A commit with a fixed author and the date of its parent, so that it is the same whenever it is made."""
-    stamp = (await git.run("show", "-s", "--format=%ct", head)).line()
+    stamp = await git.committed(head)
     name, _, address = AUTHOR.rstrip(">").partition(" <")
     identity = {
         f"GIT_{role}_{part}": value

@@ -267,17 +267,22 @@ async def commit_all(git_in_worktree: Git, message: str, author: str = AUTHOR) -
     if changes:
         # `--sparse`: work outside the part that is checked out counts too.
         await git.run_index("add", "--sparse", "-A", timeout=300.0)
-    staged = await git.run("diff-index", "--cached", "--quiet", "HEAD", "--", check=False)
-    if staged.code != 0 or await operation_under_way(git) == "merge":
+    if changes or await operation_under_way(git) == "merge":
         identity = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": address}
         identity |= {"GIT_COMMITTER_NAME": name, "GIT_COMMITTER_EMAIL": address}
-        await git.run_index(
-            *("commit", "--quiet", "--no-verify", "--no-gpg-sign", "--no-status", "--allow-empty-message"),
-            *("--cleanup=verbatim", "-F", "-"),
-            input=os.fsencode(message),
-            env=identity,
-            timeout=300.0,
-        )
+        try:
+            await git.run_index(
+                *("commit", "--quiet", "--no-verify", "--no-gpg-sign", "--no-status", "--allow-empty-message"),
+                *("--cleanup=verbatim", "-F", "-"),
+                input=os.fsencode(message),
+                env=identity,
+                timeout=300.0,
+            )
+        except GitError:
+            # Nothing to commit: what was staged was taken back in the files.
+            staged = await git.run("diff-index", "--cached", "--quiet", "HEAD", "--", check=False)
+            if staged.code != 0 or await operation_under_way(git) == "merge":
+                raise
     return (await git.head()).commit
 
 
