@@ -32,6 +32,10 @@ _EXECUTABLE = "100755"
 Entry = tuple[str, str]
 """Mode and object id of a path in a tree or index."""
 
+# What two commits differ in never changes, and each landing asks it before and after the branch moves.
+_deltas: dict[tuple[Path, str, str], dict[str, tuple[Entry | None, Entry | None]]] = {}
+_DELTAS_KEPT = 8
+
 
 class RefMoved(GitError):
     """The branch is no longer at the commit that the landing was checked against: check and try again."""
@@ -466,7 +470,10 @@ def _blocked(where: str, paths: list[str]) -> CheckoutBlocked:
 
 
 async def _delta(git: Git, old: str, new: str) -> dict[str, tuple[Entry | None, Entry | None]]:
-    """Every path that differs, with its entry in `old` and in `new`; a rename is two paths."""
+    """Every path that differs, with its entry in `old` and in `new` (full ids); a rename is two paths."""
+    key = (git.common_dir, old, new)
+    if key in _deltas:
+        return _deltas[key]
     answer = await git.run(
         "diff-tree", "-r", "-z", "--raw", "--no-abbrev", "--no-renames", "--end-of-options", old, new
     )
@@ -478,6 +485,10 @@ async def _delta(git: Git, old: str, new: str) -> dict[str, tuple[Entry | None, 
             (mode_old, blob_old) if mode_old.strip("0") else None,
             (mode_new, blob_new) if mode_new.strip("0") else None,
         )
+    if len(old) == len(new) >= 40:
+        while len(_deltas) >= _DELTAS_KEPT:
+            del _deltas[next(iter(_deltas))]
+        _deltas[key] = delta
     return delta
 
 

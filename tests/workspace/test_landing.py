@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from counting_effects import CountingEffects
 from git_repository import Repository
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -27,6 +28,7 @@ from musecode_jupyter.workspace.landing import (
     undo_land,
     update_checkout,
 )
+from musecode_jupyter.workspace.worktrees import commit_all, create_worktree, remove_branch, remove_worktree
 
 MAIN = "refs/heads/main"
 BACKUP = "refs/musecode/backup/1"
@@ -532,3 +534,50 @@ def change(repo: Repository, root: Path, name: str, text: str | None) -> None:
         if place.parent != root and place.parent.is_file():
             place.parent.unlink()
         repo.write(name, text, root)
+
+
+def test_a_file_that_was_touched_but_not_changed_is_brought_along(repo: Repository) -> None:
+    old, new = repo.ahead({"a.txt": "theirs\n"})
+    file = repo.root / "a.txt"
+    os.utime(file, ns=(1, 1))
+    repo.git("update-ref", MAIN, new)
+    git = discover(repo.root)
+    assert "was updated" in asyncio.run(update_checkout(git, MAIN, old, new))
+    assert file.read_text() == "theirs\n"
+    assert repo.git("status", "--porcelain") == ""
+
+
+def test_a_backup_is_not_made_for_a_branch_that_cannot_be_moved(repo: Repository) -> None:
+    old, new = repo.ahead({"a.txt": "theirs\n"})
+    (repo.root / ".git/refs/heads/main.lock").touch()
+    git = discover(repo.root)
+    with pytest.raises(GitError, match="refs/heads/main"):
+        asyncio.run(land(git, MAIN, old, new, BACKUP))
+    assert asyncio.run(git.ref(BACKUP)) is None
+    (repo.root / ".git/refs/heads/main.lock").unlink()
+    assert asyncio.run(land(git, MAIN, old, new, BACKUP))
+    assert asyncio.run(git.ref(BACKUP)) == old
+
+
+async def life_of_a_worktree(git: Git, path: Path) -> None:
+    inside = await create_worktree(git, path, "musecode/1", MAIN)
+    (inside.root / "b.txt").write_text("by the worker\n")
+    commit = await commit_all(inside, "work")
+    old = await git.resolve(MAIN)
+    check = await check_merge(git, old, commit)
+    assert check.commit is not None
+    assert await overlap(git, old, check.commit) == []
+    assert await land(git, MAIN, old, check.commit, BACKUP)
+    await update_checkout(git, MAIN, old, check.commit)
+    await remove_worktree(git, path, MAIN)
+    await remove_branch(git, "musecode/1", MAIN)
+
+
+def test_the_life_of_a_worktree_takes_few_processes(repo: Repository, tmp_path: Path) -> None:
+    """Plain git in a loop takes seven and starts some more itself; what is asked of files costs none."""
+    effects = CountingEffects()
+    git = asyncio.run(Git.discover(repo.root, effects))
+    effects.commands.clear()
+    asyncio.run(life_of_a_worktree(git, tmp_path / "tree"))
+    assert repo.read("b.txt") == "by the worker\n"
+    assert len(effects.commands) <= 17, "\n".join(" ".join(command[-6:]) for command in effects.commands)

@@ -11,12 +11,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from counting_effects import CountingEffects
 from git_repository import Repository
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from musecode_jupyter.runtime.command import Command, CommandAnswer
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
@@ -32,18 +32,6 @@ NAMES = (
     *(f"refs/tags/{name}" for name in TAGS),
     *("refs/heads/none", "refs/heads/main/under", "refs/other/x", "refs/bisect/mine", "refs/heads/linked", "0" * 40),
 )
-
-
-class Counting(LiveEffects):
-    """The real effects, which keep the commands that they were asked to run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.commands: list[tuple[str, ...]] = []
-
-    async def ask(self, command: Command) -> CommandAnswer:
-        self.commands.append(command.argv)
-        return await super().ask(command)
 
 
 def committed(repo: Repository, parents: list[str], time: int) -> str:
@@ -252,7 +240,7 @@ def test_the_plain_case_starts_no_process(repo: Repository, how: tuple[str, ...]
     repo.commit({"a.txt": "other\n"})
     repo.git("worktree", "add", "-q", "-b", "linked", str(repo.root.parent / "tree"), "main")
     for place in (repo.root, repo.root.parent / "tree"):
-        effects = Counting()
+        effects = CountingEffects()
         git = asyncio.run(Git.discover(place, effects))
         asyncio.run(ask_all(git, other))
         if how:
