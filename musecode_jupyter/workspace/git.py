@@ -349,10 +349,12 @@ class Git:
         except Unsure:
             return await self._verify(commit, "tree")
 
+    @answered
     async def parents(self, commit: str) -> tuple[str, ...]:
         """The full ids of the parents of `commit`, first parent first."""
         return (await self._facts(commit))[1]
 
+    @answered
     async def committed(self, commit: str) -> int:
         """When `commit` was committed, in seconds since 1970 (UTC)."""
         return (await self._facts(commit))[0]
