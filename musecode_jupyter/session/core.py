@@ -651,15 +651,8 @@ class SessionCore:
         )
 
     def _shared(self) -> tuple[Share, ...]:
-        """What the user shares with the agents' worktrees; ConfigurationError if the rule cannot be used here."""
-        rules = parse_share(self.settings.share or "")
-        linked = [rule.path for rule in rules if rule.how == "link"]
-        if linked and self.sandbox.name == "bubblewrap":
-            raise ConfigurationError(
-                f"MUSECODE_SHARE links {linked[0]}, and links lead out of the sandbox: share it by copy "
-                f"({linked[0]}=copy), or set MUSECODE_SANDBOX=plain."
-            )
-        return rules
+        """What the user shares with the agents' worktrees; ConfigurationError if the rule cannot be read."""
+        return parse_share(self.settings.share or "")
 
     def _start(self, goal: int, git: Git) -> None:
         self._pausing.pop(goal, None)
@@ -769,7 +762,10 @@ class SessionCore:
 async def _sandbox(settings: Settings, effects: Effects) -> Sandbox:
     home = settings.home_or_default()
     hidden = (sessions_dir(home), worktrees_dir(home))
-    return await choose(settings.sandbox, settings.network, effects, hidden=hidden, readable=settings.readable)
+    linked = tuple(rule.path for rule in parse_share(settings.share or "") if rule.how == "link")
+    return await choose(
+        settings.sandbox, settings.network, effects, hidden=hidden, readable=settings.readable, linked=linked
+    )
 
 
 def _files_below(root: Path) -> list[str]:

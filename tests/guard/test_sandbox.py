@@ -374,6 +374,36 @@ def test_root_configures_nothing_of_the_system(place: Bench) -> None:
     assert place.run("mount -t tmpfs none /mnt").result.exit != 0
 
 
+@pytest.mark.parametrize("shared", ["deps", "src/deep/deps"])
+def test_what_is_linked_from_the_checkout_can_be_read_and_not_written(
+    backend: str, tmp_path: Path, shared: str
+) -> None:
+    """A link from the tree into the checkout led, in the sandbox, back to the tree and so to itself."""
+    with bench(backend, tmp_path, linked=(shared,)) as place:
+        users, ours = place.repo / shared, place.tree / shared
+        (users / "inner").mkdir(parents=True)
+        (users / "inner" / "x.txt").write_text("of the user\n")
+        (users.parent / "beside.txt").write_text("not in the tree\n")
+        ours.mkdir(parents=True)
+        (ours / "inner").symlink_to(users / "inner")
+        assert place.text(f"cat {shared}/inner/x.txt {users}/inner/x.txt; echo new > {shared}/new && ls {shared}") == (
+            "of the user\nof the user\ninner\nnew\n"
+        )
+        # What is beside it in the checkout is the tree's, as before.
+        seen = place.text(f"ls -A {place.repo} {place.repo}/src; cat {place.repo}/src/part.py")
+        assert "part.py" in seen
+        assert "VALUE = 'old'" in seen
+        assert backend == "plain" or "beside.txt" not in seen
+        refused = place.run(f"echo more >> {shared}/inner/x.txt; echo more > {users}/inner/new").result.text
+        if backend == "bubblewrap":
+            assert refused.count("Read-only file system") == 2
+            assert (users / "inner" / "x.txt").read_text() == "of the user\n"
+            assert [path.name for path in (users / "inner").iterdir()] == ["x.txt"]
+        else:
+            assert refused == ""
+            assert (users / "inner" / "new").exists()
+
+
 def test_no_writing_in_the_users_own_checkout(place: Bench) -> None:
     realm = place.realm(root=place.repo, writable=False, checkout=None)
     place.tree = place.repo

@@ -11,11 +11,11 @@ import pytest
 from fixtures.crew_scripts import Crew, edit, read
 from fixtures.model_scripts import Answer, Call
 from fixtures.model_server import ModelServer
-from fixtures.session_bench import Repo, Watch, end, only, session_on
+from fixtures.session_bench import Repo, Watch, end, only, session_on, settings
 
 from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.runtime.errors import ConfigurationError, UsageProblem
-from musecode_jupyter.session import GoalHandle, GoalSpec, Session
+from musecode_jupyter.session import GoalHandle, GoalSpec, Session, open_session
 from musecode_jupyter.session.preflight import graph_options
 from musecode_jupyter.session.replay import prove
 
@@ -272,19 +272,20 @@ def test_the_options_and_their_errors(repo: Repo, tmp_path: Path) -> None:
         assert session.tasks_text().startswith("There are no tasks")
 
 
-def test_ignored_folders_are_shared_as_the_user_says(repo: Repo) -> None:
+@pytest.mark.parametrize("how", ["copy", "link"])
+def test_ignored_folders_are_shared_as_the_user_says(repo: Repo, how: str) -> None:
     """A check that needs installed packages must find them in the worktree, and where the merge is tested."""
     repo.commit({".gitignore": "deps/\n"})
     (repo.root / "deps").mkdir()
     repo.write("deps/check.sh", "grep -q right $1.txt\n")
     given = [{**task, "accept": [f"sh deps/check.sh {task['name']}"]} for task in tasks(*NAMES)]
     with ModelServer(Crew(MEND)) as server:
-        with session_on(server.base_url, repo.root, share="deps=copy") as session:
+        with session_on(server.base_url, repo.root, share=f"deps={how}") as session:
             result = end(start(session, given))
             assert result.met, result.why
         wrong = pytest.raises(ConfigurationError, match="no rule for sharing a folder")
-        with session_on(server.base_url, repo.root, share="deps=move") as session, wrong:
-            start(session, given)
+        with wrong:
+            open_session(repo.root, settings=settings(server.base_url, share="deps=move"))
     assert landed(repo) == list(NAMES)
     assert repo.worktrees == 1
     assert repo.read("deps/check.sh") == "grep -q right $1.txt\n"

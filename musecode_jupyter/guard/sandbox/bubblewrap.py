@@ -88,7 +88,8 @@ class Bubblewrap:
     """Commands see the system read-only, an agent's tree, and a private home and /tmp; nothing else of the user's.
 
     `hidden` are folders that no command sees: those of all sessions. `environ` is the environment of this process,
-    read for the places of secrets only. `readable` are places that the user lets commands read.
+    read for the places of secrets only. `readable` are places that the user lets commands read. `linked` are paths in
+    the user's checkout to which agents' trees have links: they can be read there.
     """
 
     name: Backend = "bubblewrap"
@@ -102,6 +103,7 @@ class Bubblewrap:
         *,
         hidden: tuple[Path, ...] = (),
         readable: tuple[Path, ...] = (),
+        linked: tuple[str, ...] = (),
         environ: Mapping[str, str],
     ) -> None:
         self.network = network
@@ -110,6 +112,7 @@ class Bubblewrap:
         self._program = program
         self._hidden = hidden
         self._readable = readable
+        self._linked = linked
         self._environ = environ
         self._scratch = Scratch()
         self._needed: dict[str, list[Path]] = {}
@@ -169,6 +172,8 @@ class Bubblewrap:
             mounts.show(place)
         self._show_root(mounts, root, realm, real_home)
         if checkout is not None:
+            for name in self._linked:
+                mounts.show(checkout / name)
             mounts.mirror(checkout, root, {".git"})
         return mounts
 

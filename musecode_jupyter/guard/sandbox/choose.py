@@ -70,10 +70,12 @@ async def choose(
     *,
     hidden: tuple[Path, ...] = (),
     readable: str | None = None,
+    linked: tuple[str, ...] = (),
 ) -> Sandbox:
     """The sandbox for a session; `hidden` are the folders of sessions, which commands must not see.
 
-    `readable` are places, between colons, that they may read although they would be hidden.
+    `readable` are places, between colons, that they may read although they would be hidden; `linked` are paths in the
+    user's checkout that agents' trees link to, which they may read too.
 
     Raises
     ------
@@ -89,7 +91,7 @@ async def choose(
         program = find_program(effects.environ())
         assert program is not None
         environ: Mapping[str, str] = effects.environ()
-        return Bubblewrap(program, reach, hidden=hidden, readable=shown, environ=environ)
+        return Bubblewrap(program, reach, hidden=hidden, readable=shown, linked=linked, environ=environ)
     if backend == "bubblewrap":
         raise ConfigurationError(f"MUSECODE_SANDBOX=bubblewrap, but {problem}. Or set MUSECODE_SANDBOX=auto.")
     return Plain(problem)

@@ -106,15 +106,22 @@ class Mounts:
         self._shown.setdefault(path, False)
 
     def mirror(self, place: Path, root: Path, left_out: Iterable[str]) -> None:
-        """Show in `place`, read-only, a link to each entry of `root`."""
+        """Show in `place`, read-only, a link to each entry of `root`, beside what of `place` itself shows through."""
         self._hidden.add(place)
         self._sealed.add(place)
-        taken = {
-            path.relative_to(place).parts[0] for path in self._shown if path != place and path.is_relative_to(place)
-        }
+        self._reflect(place, root, frozenset(left_out))
+
+    def _reflect(self, place: Path, root: Path, left_out: frozenset[str]) -> None:
+        around = {above for path in self._shown if path.is_relative_to(place) for above in path.parents}
         for entry in os.scandir(root):
-            if entry.name not in left_out and entry.name not in taken:
-                self._links[place / entry.name] = Path(entry.path)
+            here = place / entry.name
+            if entry.name in left_out or here in self._shown:
+                continue
+            if here not in around:
+                self._links[here] = Path(entry.path)
+            elif entry.is_dir(follow_symlinks=False):
+                # Something in it shows through, so it is a folder of its own here, and not one link.
+                self._reflect(here, Path(entry.path), frozenset())
 
     def visible(self, path: Path) -> bool:
         """Whether `path`, without links in it, can be seen."""
