@@ -155,12 +155,14 @@ async def _commit(git: Git, tree: str, head: str, message: str) -> str:
 
 def _copy_index(git_dir: Path, target: Path) -> bool:
     try:
-        shutil.copyfile(git_dir / "index", target)
+        # With its time: a file that was changed right after it, in the same tick of the clock, is read again only if
+        # the index is not younger than that.
+        shutil.copy2(git_dir / "index", target)
     except FileNotFoundError:
         return False
     # A split index names its shared part, which git looks for beside it.
     for shared in git_dir.glob("sharedindex.*"):
-        shutil.copyfile(shared, target.parent / shared.name)
+        shutil.copy2(shared, target.parent / shared.name)
     return True
 
 

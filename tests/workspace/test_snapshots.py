@@ -303,3 +303,17 @@ def contents(root: Path) -> dict[str, tuple[bool, bytes]]:
         for path in sorted(root.rglob("*"))
         if path.is_file() and ".git" not in path.relative_to(root).parts
     }
+
+
+def test_a_change_in_the_tick_of_the_index_is_seen(repo: Repository) -> None:
+    """A copy of the index that is younger than the file made git take the file for unchanged."""
+    repo.git("config", "core.trustctime", "false")
+    file, tick = repo.root / "b.txt", 1_700_000_000
+    os.utime(file, (tick, tick))
+    repo.git("update-index", "--refresh", check=False)
+    file.write_text("c\n")
+    os.utime(file, (tick, tick))
+    os.utime(repo.root / ".git" / "index", (tick, tick))
+    git = asyncio.run(Git.discover(repo.root, LiveEffects()))
+    taken = asyncio.run(take_snapshot(git, "tick"))
+    assert repo.git("show", f"{taken.commit}:b.txt") == "c"
