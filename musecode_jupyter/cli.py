@@ -56,6 +56,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--repo", default=".", metavar="DIR")
     run.add_argument("--workers", type=int, metavar="N", help="most workers side by side; default: 1")
     run.add_argument("--tasks", metavar="FILE", help="JSON file with the tasks; else they are made from the goal")
+    run.add_argument("--base", metavar="head|dirty", help="start from the last commit, or from the files as they are")
+    run.add_argument(
+        "--shadow", action="store_true", help="a folder without a git repository gets a private one outside it"
+    )
     _limited(run, "may", steps="; default: 200")
     _common(run)
     run.set_defaults(run=_run)
@@ -146,13 +150,17 @@ def _run(arguments: argparse.Namespace) -> int:
     if not os.path.isdir(repo):
         raise UsageProblem(f"There is no folder {repo}: name the repository with --repo DIR.")
     graph = graph_options(workers=arguments.workers, tasks=arguments.tasks)
-    spec = GoalSpec(arguments.goal, tuple(arguments.verify), **_limits(arguments).given, **graph)
+    ground = {"shadow": arguments.shadow, "base": arguments.base}
+    spec = GoalSpec(arguments.goal, tuple(arguments.verify), **_limits(arguments).given, **graph, **ground)
     with _open(arguments, repo, goal=spec) as session:
         root = session.repository()
         if not arguments.json and root != session.workspace:
             print(f"Work and verify commands run in {root}, the root of the repository.", file=sys.stderr)
         follow(session, arguments.json)
-        return _finish(session.start_goal(spec), session, arguments.json)
+        handle = session.start_goal(spec)
+        for notice in session.take_notices():
+            _complain(notice)
+        return _finish(handle, session, arguments.json)
 
 
 def _resume(arguments: argparse.Namespace) -> int:

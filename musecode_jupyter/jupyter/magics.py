@@ -74,6 +74,8 @@ class MuseMagics(Magics):  # type: ignore[misc]
     @argument("--steps", type=int, metavar="N", help="model calls that the goal may take; default: 200")
     @argument("--workers", type=int, metavar="N", help="most workers side by side; default: 1")
     @argument("--tasks", metavar="FILE", help="JSON file with the tasks; else they are made from the goal")
+    @argument("--base", metavar="head|dirty", help="start from the last commit, or from the files as they are")
+    @argument("--shadow", action="store_true", help="a folder without a git repository gets a private one outside it")
     @argument("--wait", action="store_true", help="wait for the end; interrupting ends only the waiting")
     @argument("--no-wait", action="store_true", help="return at once, also where nobody sits in front")
     @line_cell_magic
@@ -209,7 +211,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
         from musecode_jupyter.session.core import NO_GOAL
 
         words = arguments.words
-        options = arguments.verify or arguments.wait or arguments.workers or arguments.tasks or _limits(arguments).given
+        options = _fixed_options(arguments) or _limits(arguments).given
         if not words and options:
             raise UsageError("Give the goal's text with its options; `%goal edit` changes the goal that there is.")
         if words and (options or len(words) > 1):
@@ -243,7 +245,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
         print("The agent reads it before its next step.")
 
     def _edit(self, text: str, arguments: Any) -> None:
-        if arguments.verify or arguments.wait or arguments.workers or arguments.tasks:
+        if _fixed_options(arguments):
             raise UsageError("%goal edit takes a text and limits; what decides the goal is fixed when it is set.")
         handle = self._active()
         handle.edit(text, **_limits(arguments).given)
@@ -257,10 +259,13 @@ class MuseMagics(Magics):  # type: ignore[misc]
 
         host = self._ready()
         graph = {"workers": arguments.workers, "tasks": arguments.tasks}
-        spec = GoalSpec(text, tuple(arguments.verify), **_limits(arguments).given, **graph_options(**graph))
+        ground = {"shadow": arguments.shadow, "base": arguments.base}
+        spec = GoalSpec(text, tuple(arguments.verify), **_limits(arguments).given, **graph_options(**graph), **ground)
         session = host.session_for_work(spec)
         show_root(session)
         handle = session.start_goal(spec)
+        for notice in session.take_notices():
+            print(notice)
         if host.interactive:
             show_live(host, handle)
         if arguments.wait or not (host.interactive or arguments.no_wait):
@@ -293,6 +298,12 @@ def _parse(magic: Any, line: str, *, unquoted: bool = False) -> Any:
             raise UsageError(f"{error}: close the quotation, or use the cell form.") from None
         words = line.split()
     return magic.parser.parse_args(words)
+
+
+def _fixed_options(arguments: Any) -> bool:
+    """Whether an option was given that only a new goal takes."""
+    given = (arguments.verify, arguments.wait, arguments.workers, arguments.tasks, arguments.base, arguments.shadow)
+    return any(given)
 
 
 def _limits(arguments: Any) -> Limits:

@@ -407,8 +407,8 @@ class GoalSet(Payload):
     text: str
     verify: list[str]
     agent: str
-    branch: str | None = Field(description="the user's branch; none when HEAD is detached")
-    base: str = Field(description="commit from which the work starts")
+    branch: str | None = Field(description="the user's branch; none when HEAD is detached, or not known yet")
+    base: str = Field(description="the user's commit from which the work starts; empty: goal.based gives it")
     usd: float | None = None
     tokens: int | None = None
     calls: int | None = None
@@ -418,6 +418,28 @@ class GoalSet(Payload):
     workers: int = Field(
         default=1, description="most workers side by side; more than one has the goal split into tasks"
     )
+    shadow: bool = Field(
+        default=False, description="the folder is in no repository: a private one outside it keeps its versions"
+    )
+    start: Literal["head", "dirty", "ask"] = Field(
+        default="head",
+        description="head: from the commit; dirty: from the files as they are, ask: as the user answers; goal.based "
+        "tells what came of both",
+    )
+
+
+class GoalBased(Payload):
+    """What the work starts from, where that was to be asked or made after goal.set."""
+
+    goal: int
+    base: str = Field(description="the user's commit")
+    branch: str | None = Field(description="the branch to land on")
+    snapshot: str = Field(
+        default="", description="commit upon base with the files as they were, in which the work starts; else base"
+    )
+    kept: str = Field(default="", description="ref that keeps the snapshot")
+    files: list[str] = Field(default_factory=list, description="what differs between base and snapshot")
+    left_out: list[str] = Field(default_factory=list, description="changed, and not in the snapshot")
 
 
 class GoalLimits(Payload):
@@ -559,6 +581,7 @@ KINDS: dict[str, type[Payload]] = {
     "file.observed": FileObserved,
     "file.changed": FileChanged,
     "goal.set": GoalSet,
+    "goal.based": GoalBased,
     "goal.edited": GoalEdited,
     "goal.cleared": GoalCleared,
     "goal.paused": GoalPaused,

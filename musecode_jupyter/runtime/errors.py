@@ -99,3 +99,7 @@ class GitError(MuseError):
 
 class NoCheckout(GitError):
     """The folder is none in which a goal can work: no repository, a bare one, inside .git, or without a commit."""
+
+
+class NoRepository(NoCheckout):
+    """The folder is in no git repository at all, or in one without a commit: a private one can take its place."""

@@ -20,7 +20,7 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import Effects, LiveEffects
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
-from musecode_jupyter.session import looks
+from musecode_jupyter.session import landings, looks
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.preflight import GoalSpec, check_goal
 from musecode_jupyter.session.settings import Settings
@@ -233,7 +233,7 @@ class Session:
         return future.result()
 
     def repository(self) -> Path:
-        """The root of the repository in which goals work and verify commands run; GitError if there is none."""
+        """The root of the repository in which goals work and verify commands run, or the folder if it is in none."""
         return self.call(lambda core: core.repository())
 
     def post(self, function: Callable[[], object]) -> None:
@@ -256,17 +256,20 @@ class Session:
         steps: int | None = 200,
         workers: int = 1,
         tasks: Sequence[TaskSpec | Mapping[str, Any]] = (),
+        shadow: bool = False,
+        base: str | None = None,
     ) -> GoalHandle:
         """Start a goal and return its handle at once. Limits: USD, tokens, tool calls, hours, model calls.
 
         `workers` is the most that work side by side. `tasks` are `TaskSpec`s, or mappings with their fields; without
-        them a goal for several workers is split into tasks first.
+        them a goal for several workers is split into tasks first. `shadow` lets a folder that is in no repository get
+        a private one outside it. `base` is "head", from the last commit, or "dirty", from the files as they are.
 
         Raises UsageProblem or GitError, each saying what to do, if the goal cannot be started.
         """
         commands = (verify,) if isinstance(verify, str) else tuple(verify)
         graph = parse_tasks([dict(task) for task in tasks]) if tasks else ()
-        spec = GoalSpec(text, commands, usd, tokens, calls, hours, steps, workers, graph)
+        spec = GoalSpec(text, commands, usd, tokens, calls, hours, steps, workers, graph, shadow, base)
         number = await self.run(lambda core: core.set_goal(spec))
         return GoalHandle(self, number, text)
 
@@ -295,7 +298,7 @@ class Session:
 
         Raises UsageProblem or GitError, each saying why not; nothing was touched then.
         """
-        return self.call(lambda core: core.undo(landing))
+        return self.call(lambda core: landings.undo(core, landing))
 
     def merges(self) -> str:
         """The merge queue and what became of earlier merges, as text."""
@@ -438,7 +441,8 @@ def open_session(
         if to_resume is not None:
             return await SessionCore.resume(to_resume, chosen, effects, interactive=interactive, tools=tools)
         if goal is not None:
-            await check_goal(goal, folder, chosen, effects)
+            may_ask = interactive and chosen.mode(interactive=True) == "ask"
+            await check_goal(goal, folder, chosen, effects, may_ask=may_ask)
         return await SessionCore.create(folder, chosen, effects, interactive=interactive, tools=tools)
 
     try:

@@ -12,13 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from musecode_jupyter._version import __version__
-from musecode_jupyter.agents.answers import NotedAnswers
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import LOCATE, Guided
-from musecode_jupyter.agents.landing.queue import discard_left_over
 from musecode_jupyter.agents.landing.state import MergesState
-from musecode_jupyter.agents.landing.tools import LandingTools
-from musecode_jupyter.agents.landing.undo import settle, undo
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Mind, Task
 from musecode_jupyter.agents.prompts import ASK, LEAD, WORKER
@@ -41,14 +37,19 @@ from musecode_jupyter.runtime.errors import (
     BudgetExceeded,
     ConfigurationError,
     GitError,
+    LogError,
     LogReadOnly,
     MuseError,
+    NoRepository,
     Stopped,
     UsageProblem,
 )
 from musecode_jupyter.runtime.loop import assert_runtime_thread
+from musecode_jupyter.session.ground import make_shadow, own_changes, settle, shadow_text, take_in
+from musecode_jupyter.session.landings import landing_parts
 from musecode_jupyter.session.preflight import GoalSpec, check_goal, check_model, landing_branch
 from musecode_jupyter.session.reducers import all_reducers
+from musecode_jupyter.session.repository import find_repository, unborn_root
 from musecode_jupyter.session.runners import REPLAYS, goal_runner
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.store import new_id, sessions_dir, worktrees_dir
@@ -56,6 +57,7 @@ from musecode_jupyter.session.summary import touched_text
 from musecode_jupyter.skills.fan_out import task_created
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools, PauseRequested
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
+from musecode_jupyter.skills.ground_state import Ground, GroundsState
 from musecode_jupyter.skills.limits import Limits, check_limits, check_room, limits_of
 from musecode_jupyter.tools.builtin import BUILTIN
 from musecode_jupyter.tools.environment import child_environment
@@ -64,6 +66,7 @@ from musecode_jupyter.tools.notebook import AttachedCell
 from musecode_jupyter.tools.pictures import recorded
 from musecode_jupyter.tools.registry import Place, Registry, Tool
 from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.shadow import find_shadow, shadows_dir
 from musecode_jupyter.workspace.sharing import Share, parse_share
 from musecode_jupyter.workspace.state import WorkspaceState
 
@@ -143,7 +146,8 @@ class SessionCore:
         # Those that are asked, with why they are to end, once they are.
         self._questions: dict[asyncio.Task[str], str] = {}
         self._starting = asyncio.Lock()
-        self._undoing = asyncio.Lock()
+        self.undoing = asyncio.Lock()
+        """Held while a landing is taken back: one at a time."""
         self._question_ends = 0
         self._closed = False
 
@@ -251,7 +255,7 @@ class SessionCore:
         )
         await self._ensure_agent(LEAD_NAME, role="lead")
         try:
-            repository = (await Git.discover(self.workspace, self._effects)).common_dir
+            repository = (await self.git()).common_dir
         except MuseError:
             repository = self.workspace
         problem = await self.rules.open(self._home, repository)
@@ -288,6 +292,12 @@ class SessionCore:
         state = self.log.state("goals")
         assert isinstance(state, GoalsState)
         return state
+
+    def ground(self, goal: int) -> Ground:
+        """What `goal` starts from, as folded."""
+        state = self.log.state("grounds")
+        assert isinstance(state, GroundsState)
+        return state.goals[goal]
 
     @property
     def ledger(self) -> LedgerState:
@@ -411,19 +421,30 @@ class SessionCore:
 
     async def _set_goal(self, spec: GoalSpec) -> int:
         self._no_running_goal()
-        self._shared()
-        git, head = await check_goal(spec, self.workspace, self.settings, self._effects)
+        self.shared()
+        may_ask = self.policy.landing(None).decision == "ask"
+        found = await check_goal(spec, self.workspace, self.settings, self._effects, may_ask=may_ask)
+        head, start = found.head, spec.base or "head"
+        if found.shadow and (found.git is not None or spec.shadow):
+            if found.git is None:
+                self.notices.append(shadow_text(found.root))
+            head = await (await make_shadow(self, found.root)).head()
+        elif found.git is not None and spec.base is None and may_ask and spec.workers == 1 and not spec.tasks:
+            start = "ask" if await own_changes(self, found.git) else "head"
         event = await self.log.append(
             "goal.set",
             {
                 "text": spec.text,
                 "verify": list(spec.verify),
                 "agent": LEAD_NAME,
-                "branch": head.branch,
-                "base": head.commit,
+                "branch": None if head is None else head.branch,
+                "base": "" if head is None else head.commit,
                 **asdict(spec.limits),
                 "model": self.gate.model,
                 "workers": max(spec.workers, 2) if spec.tasks else spec.workers,
+                "shadow": found.shadow,
+                # There is nothing but files in a private repository.
+                "start": "head" if found.shadow else start,
             },
             agent="user",
         )
@@ -431,7 +452,7 @@ class SessionCore:
             await self.log.append(
                 "task.created", task_created(event.seq, task, "user"), agent="user", cause=(event.seq,)
             )
-        self._start(event.seq, git)
+        self._start(event.seq)
         return event.seq
 
     def pause(self, goal: int, why: str = "asked by the user") -> None:
@@ -460,15 +481,19 @@ class SessionCore:
             if record.status == "met":
                 raise UsageProblem(f"Goal {goal} is met.")
             await check_model(self.settings, self._effects)
-            git = await Git.discover(self.workspace, self._effects)
-            branch, note = await landing_branch(record, git)
+            branch, note = None, ""
+            if record.base:
+                git = await self.git(goal)
+                if self.ground(goal).shadow:
+                    await take_in(self, git)
+                branch, note = await landing_branch(record, git)
             await self.log.append(
                 "goal.resumed",
                 {"goal": goal, "why": "asked by the user", "branch": branch},
                 agent="user",
                 cause=(goal,),
             )
-            self._start(goal, git)
+            self._start(goal)
             return note
 
     async def edit_goal(self, goal: int, text: str | None, limits: Limits) -> None:
@@ -520,8 +545,23 @@ class SessionCore:
         await self.log.append("session.mode", {"approvals": policy.mode, "interactive": interactive}, agent="user")
 
     async def repository(self) -> Path:
-        """The root of the repository in which goals of this session work and verify commands run."""
-        return (await Git.discover(self.workspace, self._effects)).root
+        """The root of the repository in which goals of this session work and verify commands run.
+
+        The workspace itself if it is in none yet.
+        """
+        try:
+            return (await self.git()).root
+        except NoRepository:
+            return await unborn_root(self.workspace, self._effects) or self.workspace
+
+    async def git(self, goal: int | None = None) -> Git:
+        """The repository of the workspace, or that in which `goal` works: its private one, if it began in that."""
+        if goal is not None and self.ground(goal).shadow:
+            root = await unborn_root(self.workspace, self._effects) or self.workspace
+            found = await find_shadow(root, self._home, self._effects)
+            if found is not None:
+                return found
+        return (await find_repository(self.workspace, self._home, self._effects))[0]
 
     async def stop(self, goal: int, why: str = "stopped by the user") -> None:
         """End what runs, at once; worktree and branch are kept, and the goal can be resumed."""
@@ -531,12 +571,12 @@ class SessionCore:
         await self._cancel(goal)
         if not self.record(goal).final:
             await self.log.append("user.interrupt", {"scope": f"goal {goal}"}, agent="user", cause=(goal,))
-            await self.log.append(
-                "goal.stopped",
-                {"goal": goal, "state": "stopped", "why": why},
-                agent=record.agent,
-                cause=(goal,),
-            )
+            await self.stop_goal(goal, "stopped", why)
+
+    async def stop_goal(self, goal: int, state: str, why: str) -> None:
+        """Write down that a goal that does not run has ended."""
+        stopped = {"goal": goal, "state": state, "why": why}
+        await self.log.append("goal.stopped", stopped, agent=self.record(goal).agent, cause=(goal,))
 
     async def steer(self, text: str, agent: str = LEAD_NAME) -> None:
         """Say something to an agent that may be busy; it is in the next request that the agent makes."""
@@ -554,29 +594,6 @@ class SessionCore:
             if not task.cancelled() and task.exception() is not None:
                 raise task.exception() or MuseError("the goal ended in an unknown error")
         return self.record(goal)
-
-    async def undo(self, landing: int) -> str:
-        """Take a landing back, whose number is that of its merge; says in a line what was done.
-
-        Raises UsageProblem or GitError, each saying why not; nothing was touched then.
-        """
-        async with self._undoing:
-            return await undo(await self._landing_tools(), landing)
-
-    async def settle_landings(self) -> None:
-        """Bring undos to their end that a restart cut off, of which the user is told; remove what merges left behind.
-
-        A landing that was cut off is the queue's to finish.
-        """
-        if not self.merges.merges:
-            return
-        try:
-            tools = await self._landing_tools()
-            await discard_left_over(tools)
-            self.notices += await settle(tools)
-        except GitError as problem:
-            if any(merge.state == "undoing" for merge in self.merges.merges.values()):
-                self.notices.append(f"An undo was cut off and cannot be finished now: {problem}")
 
     async def close(self, reason: str) -> None:
         """End the session in order: running goals are paused, the log is sealed. Idempotent."""
@@ -602,34 +619,10 @@ class SessionCore:
             finally:
                 await self.log.close()
 
-    async def clean_up(self) -> None:
-        """Remove the worktrees of goals that were met just before a crash."""
-        trees = self.workspace_state.worktrees.values()
-        for goal in {tree.goal for tree in trees if tree.goal is not None}:
-            if self.record(goal).status != "met":
-                continue
-            try:
-                await self._runner(goal, await Git.discover(self.workspace, self._effects)).clean_up()
-            except GitError as problem:
-                logger.warning("worktrees of goal %s are kept: %s", goal, problem)
-
-    def _runner(self, goal: int, git: Git) -> GoalRunner:
-        tools = GoalTools(
-            log=self.log,
-            effects=self._effects,
-            git=git,
-            executor=self.executor,
-            loop=self.loop,
-            approvals=self.approvals,
-            worktrees=worktrees_dir(self._home),
-            session=self.id,
-            share=self._shared(),
-            rest=self._rest,
-            open_documents=lambda: self.open_documents(),
-            answers=partial(NotedAnswers, self.log),
-        )
+    def runner(self, goal: int, git: Git) -> GoalRunner:
+        """What drives `goal` in the repository `git`."""
         return goal_runner(
-            tools,
+            GoalTools(**landing_parts(self, goal, git), loop=self.loop, rest=self._rest),
             goal,
             workers=self.record(goal).workers,
             worker=partial(self._ensure_agent, role="worker"),
@@ -637,30 +630,27 @@ class SessionCore:
             guided=self.gate.info.profile == "guided",
         )
 
-    async def _landing_tools(self) -> LandingTools:
-        return LandingTools(
-            log=self.log,
-            effects=self._effects,
-            git=await Git.discover(self.workspace, self._effects),
-            executor=self.executor,
-            approvals=self.approvals,
-            worktrees=worktrees_dir(self._home),
-            session=self.id,
-            share=self._shared(),
-            open_documents=lambda: self.open_documents(),
-        )
-
-    def _shared(self) -> tuple[Share, ...]:
+    def shared(self) -> tuple[Share, ...]:
         """What the user shares with the agents' worktrees; ConfigurationError if the rule cannot be read."""
         return parse_share(self.settings.share or "")
 
-    def _start(self, goal: int, git: Git) -> None:
+    def _start(self, goal: int) -> None:
         self._pausing.pop(goal, None)
-        task = asyncio.create_task(self._runner(goal, git).run(), name=f"goal {goal} of {self.id}")
+        task = asyncio.create_task(self._run(goal), name=f"goal {goal} of {self.id}")
         task.add_done_callback(_log_failure)
         # What asked the goal's workers to rest is not meant for a later question to the lead.
         task.add_done_callback(lambda _: self._pausing.pop(goal, None))
         self._tasks[goal] = task
+
+    async def _run(self, goal: int) -> GoalRecord:
+        try:
+            git = await settle(self, goal)
+        except LogError:
+            raise
+        except MuseError as problem:
+            await self.stop_goal(goal, "error", str(problem))
+            git = None
+        return self.record(goal) if git is None else await self.runner(goal, git).run()
 
     async def _cancel(self, goal: int) -> None:
         task = self._tasks.get(goal)
@@ -719,7 +709,7 @@ class SessionCore:
 
         async def list_files() -> list[str]:
             try:
-                return await (await Git.discover(root, self._effects)).list_files(root)
+                return await (await self.git()).list_files(root)
             except GitError:
                 return await self._effects.disk(_files_below, root)
 
@@ -761,7 +751,7 @@ class SessionCore:
 
 async def _sandbox(settings: Settings, effects: Effects) -> Sandbox:
     home = settings.home_or_default()
-    hidden = (sessions_dir(home), worktrees_dir(home))
+    hidden = (sessions_dir(home), worktrees_dir(home), shadows_dir(home))
     linked = tuple(rule.path for rule in parse_share(settings.share or "") if rule.how == "link")
     return await choose(
         settings.sandbox, settings.network, effects, hidden=hidden, readable=settings.readable, linked=linked

@@ -12,6 +12,7 @@ from musecode_jupyter.agents.tasks.scheduling import Repository
 from musecode_jupyter.agents.tasks.state import TasksState
 from musecode_jupyter.session.store import worktrees_dir
 from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.landing import check_merge
 from musecode_jupyter.workspace.snapshots import diff_of_files
 from musecode_jupyter.workspace.survey import survey
 
@@ -23,7 +24,7 @@ async def diff(core: SessionCore, goal: int | None = None) -> str:
     """What the goal (the active one by default) changed: the landed diff, or the worktree's so far."""
     number = core.active_goal() if goal is None else goal
     core.record(number)
-    git = await Git.discover(core.workspace, core.effects)
+    git = await core.git(number)
     workspace = core.workspace_state
     landed = [m for m in workspace.merges.values() if m.goal == number and m.state == "landed"]
     if landed and landed[-1].old and landed[-1].new:
@@ -32,7 +33,11 @@ async def diff(core: SessionCore, goal: int | None = None) -> str:
     if seq is None:
         return ""
     tree = workspace.worktrees[seq]
-    return await diff_of_files(await Git.at_worktree(Path(tree.path), core.effects), tree.base)
+    base, snapshot = tree.base, core.ground(number).snapshot
+    if snapshot:
+        # What the user had changed is no work of the agent's.
+        base = (await check_merge(git, base, snapshot)).commit or base
+    return await diff_of_files(await Git.at_worktree(Path(tree.path), core.effects), base)
 
 
 async def tasks_text(core: SessionCore) -> str:
@@ -58,7 +63,7 @@ def merges_text(core: SessionCore) -> str:
 
 async def worktrees_text(core: SessionCore) -> str:
     """Every worktree of agents on this repository, of all sessions, and what it holds."""
-    git = await Git.discover(core.workspace, core.effects)
+    git = await core.git()
     found = await survey(git, worktrees_dir(core.home))
     if not found:
         return "There are no worktrees of agents on this repository."

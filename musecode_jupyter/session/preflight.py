@@ -12,7 +12,8 @@ from musecode_jupyter.agents.tasks.graph import TaskSpec
 from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.models.model_file import LocalModelFile
 from musecode_jupyter.runtime.effects import Effects
-from musecode_jupyter.runtime.errors import ConfigurationError, UsageProblem
+from musecode_jupyter.runtime.errors import ConfigurationError, NoRepository, UsageProblem
+from musecode_jupyter.session.repository import find_repository, unborn_root
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.store import worktrees_dir
 from musecode_jupyter.skills.goal import branch_gone
@@ -21,6 +22,7 @@ from musecode_jupyter.skills.limits import Limits
 from musecode_jupyter.skills.verify_command import check_command
 from musecode_jupyter.tools.environment import child_environment
 from musecode_jupyter.workspace.git import Git, Head
+from musecode_jupyter.workspace.shadow import require_suitable
 from musecode_jupyter.workspace.worktrees import list_worktrees
 
 RUNTIME_MISSING = (
@@ -30,13 +32,17 @@ RUNTIME_MISSING = (
 
 MOST_WORKERS = 64
 
+BASES = ("head", "dirty")
+"""Where the work starts: from the user's last commit, or from their files as they are."""
+
 
 @dataclass(frozen=True)
 class GoalSpec:
     """What the user asked for. Limits: USD, tokens, tool calls, hours in which it runs, model calls (`steps`).
 
     With more than one of `workers`, the most that work side by side, or with `tasks` given, the goal is worked on as
-    a graph of tasks.
+    a graph of tasks. `shadow` lets a folder that is in no repository get a private one outside it. `base` is one of
+    `BASES`: from the last commit, or from the files as they are; None asks where somebody can be asked.
     """
 
     text: str
@@ -48,6 +54,8 @@ class GoalSpec:
     steps: int | None = 200
     workers: int = 1
     tasks: tuple[TaskSpec, ...] = ()
+    shadow: bool = False
+    base: str | None = None
 
     @property
     def limits(self) -> Limits:
@@ -71,8 +79,20 @@ def graph_options(*, workers: int | None, tasks: str | None) -> dict[str, Any]:
     return found
 
 
-async def check_goal(spec: GoalSpec, workspace: Path, settings: Settings, effects: Effects) -> tuple[Git, Head]:
-    """The repository and its HEAD, if the goal can start there.
+@dataclass(frozen=True)
+class Found:
+    """Where a goal can work: `git` and its `head`, or neither if the private repository of `root` is to be made."""
+
+    root: Path
+    git: Git | None
+    head: Head | None
+    shadow: bool
+
+
+async def check_goal(
+    spec: GoalSpec, workspace: Path, settings: Settings, effects: Effects, *, may_ask: bool = False
+) -> Found:
+    """Where the goal can work. With `may_ask`, a folder without a repository is fine if it could get a private one.
 
     Raises
     ------
@@ -91,15 +111,44 @@ async def check_goal(spec: GoalSpec, workspace: Path, settings: Settings, effect
     spec.limits.check()
     if not 1 <= spec.workers <= MOST_WORKERS:
         raise UsageProblem(f"--workers {spec.workers}: give a number from 1 to {MOST_WORKERS}.")
-    git = await Git.discover(workspace, effects)
-    head = await git.head()
-    if head.branch is None:
-        raise UsageProblem(_detached(git.root))
-    await _check_home(git, settings.home_or_default(), effects)
+    _check_base(spec)
+    found = await _find(spec, workspace, settings.home_or_default(), effects, may_ask=may_ask)
+    if found.head is not None and found.head.branch is None:
+        raise UsageProblem(_detached(found.root))
+    if found.git is not None and not found.shadow:
+        await _check_home(found.git, settings.home_or_default(), effects)
     path = child_environment(effects.environ())["PATH"]
     for command in (*spec.verify, *(command for task in spec.tasks for command in task.accept)):
-        await effects.disk(check_command, command, git.root, path)
-    return git, head
+        await effects.disk(check_command, command, found.root, path)
+    return found
+
+
+def _check_base(spec: GoalSpec) -> None:
+    if spec.base not in (None, *BASES):
+        raise UsageProblem(f"--base {spec.base}: it is one of {', '.join(BASES)}.")
+    if spec.base == "dirty" and (spec.workers > 1 or spec.tasks):
+        raise UsageProblem(
+            "Several workers start from your last commit: commit what they are to have, or let one worker start from "
+            "your files as they are (--base dirty without --workers and --tasks)."
+        )
+
+
+async def _find(spec: GoalSpec, workspace: Path, home: Path, effects: Effects, *, may_ask: bool) -> Found:
+    try:
+        git, shadow = await find_repository(workspace, home, effects)
+    except NoRepository as problem:
+        root = await unborn_root(workspace, effects) or workspace
+        try:
+            await require_suitable(root, home, effects)
+        except UsageProblem as unsuitable:
+            raise NoRepository(f"{problem} A private one cannot take its place: {unsuitable}") from None
+        if spec.shadow or may_ask:
+            return Found(root, None, None, shadow=True)
+        raise NoRepository(
+            f"{problem} Or give --shadow: then a private repository outside the folder keeps its versions, and nothing "
+            "but the work that lands is written into it."
+        ) from None
+    return Found(git.root, git, await git.head(), shadow)
 
 
 async def landing_branch(record: GoalRecord, git: Git) -> tuple[str | None, str]:

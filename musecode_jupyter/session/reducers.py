@@ -12,6 +12,7 @@ from musecode_jupyter.guard.ledger import LedgerReducer
 from musecode_jupyter.guard.rules import RulesReducer
 from musecode_jupyter.log.fold import Reducer
 from musecode_jupyter.skills.goal_state import GoalsReducer
+from musecode_jupyter.skills.ground_state import GroundsReducer
 from musecode_jupyter.tools.state import ToolsReducer
 from musecode_jupyter.workspace.state import WorkspaceReducer
 
@@ -28,4 +29,5 @@ def all_reducers() -> list[Reducer[Any]]:
         MergesReducer(),
         TasksReducer(),
         GoalsReducer(),
+        GroundsReducer(),
     ]

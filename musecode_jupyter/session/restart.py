@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from musecode_jupyter.runtime.errors import MuseError
+from musecode_jupyter.session.landings import clean_up, settle_landings
 from musecode_jupyter.tools.builtin import MAX_EDITABLE_BYTES
 from musecode_jupyter.tools.files import digest_bytes, read_bytes, write_atomic
 from musecode_jupyter.tools.registry import Place
@@ -44,8 +45,8 @@ async def reconcile(core: SessionCore) -> None:
                 agent=goal_record.agent,
                 cause=(goal,),
             )
-    await core.clean_up()
-    await core.settle_landings()
+    await clean_up(core)
+    await settle_landings(core)
 
 
 async def _settle(core: SessionCore, seq: int, call: OpenCall) -> None:
@@ -105,7 +106,8 @@ async def _settle_read(core: SessionCore, seq: int, call: OpenCall) -> None:
     async def list_files() -> list[str]:
         return await (await Git.discover(root, core.effects)).list_files(root)
 
-    place = Place(root, _worktree_of(core, str(root)), list_files)
+    own = root == core.workspace
+    place = core.own_place() if own else Place(root, _worktree_of(core, str(root)), list_files)
     await core.executor.finish_read(seq, call, place)
 
 

@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable
 
 from musecode_jupyter.agents.landing.queue import MergeQueue
 from musecode_jupyter.agents.tasks.scheduling import Repository
+from musecode_jupyter.skills.dirty_goal import DirtyGoalRunner
 from musecode_jupyter.skills.fan_out import FanOutRunner, FanOutTools
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools
+from musecode_jupyter.skills.ground_state import GroundsState
 from musecode_jupyter.workspace.history import read_history
 
 REPLAYS = 1
@@ -28,7 +30,9 @@ def goal_runner(
 ) -> GoalRunner:
     """The runner of `goal`. `worker` makes an agent, `halt` has all of the goal's agents rest (see FanOutTools)."""
     if workers == 1:
-        return GoalRunner(tools, goal)
+        grounds = tools.log.state("grounds")
+        assert isinstance(grounds, GroundsState)
+        return (DirtyGoalRunner if grounds.goals[goal].snapshot else GoalRunner)(tools, goal)
 
     async def history() -> Repository:
         past = await read_history(tools.git)

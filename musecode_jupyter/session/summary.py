@@ -297,6 +297,12 @@ def _goal_set(data: Data) -> str:
     return f"{data['text']} | verify: {verify}{' | limits: ' + limits if limits else ''}"
 
 
+def _goal_based(data: Data) -> str:
+    files = data["files"]
+    where = f"{_branch(data['branch'])}, commit {_commit(data['base'])}"
+    return f"starts from {where}" + (f", and the files as they are: {_list(files)}" if files else "")
+
+
 def _goal_judged(data: Data) -> str:
     failed = [check["command"] for check in data["checks"] if not check["passed"]]
     where = "on the merged tree" if data["where"] == "landing" else "before any work"
@@ -404,6 +410,7 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "file.observed": lambda d: f"saw {d['path']} ({d['size']:,} bytes)",
     "file.changed": _file_changed,
     "goal.set": _goal_set,
+    "goal.based": _goal_based,
     "goal.edited": _goal_edited,
     "goal.cleared": lambda d: "cleared: it cannot be resumed, its branch is kept",
     "goal.paused": lambda d: f"paused{_why(d)}",

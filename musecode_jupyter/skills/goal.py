@@ -37,7 +37,7 @@ from musecode_jupyter.skills.verify_command import cannot_run
 from musecode_jupyter.tools.executor import CallResult
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
-from musecode_jupyter.workspace.landing import check_merge
+from musecode_jupyter.workspace.landing import MergeCheck, check_merge
 from musecode_jupyter.workspace.state import MergeRecord, WorkspaceState, WorktreeRecord
 from musecode_jupyter.workspace.worktrees import (
     commit_all,
@@ -86,6 +86,11 @@ class GoalRunner:
         return state.goals[self.goal]
 
     @property
+    def _start(self) -> str:
+        """The commit in which the work starts."""
+        return self.record.base
+
+    @property
     def _check_path(self) -> Path:
         return self._t.worktrees / f"{self._t.session}-{self.goal}-check"
 
@@ -128,19 +133,18 @@ class GoalRunner:
         return self.record
 
     async def _prepare(self) -> None:
-        record = self.record
         results = await self._verify(await self._baseline_place(), "baseline")
         missing = next((r for r in results if cannot_run(r)), None)
-        head = await self._t.git.tree_of(record.base)
+        head = await self._t.git.tree_of(self._start)
         if missing is not None:
             await self._stop("blocked", f"The verify command cannot run: {_last_line(missing.output)}")
             return
         passed = all(r.ok for r in results)
-        await self._judged("baseline", head, record.base, results, passed, "")
+        await self._judged("baseline", head, self._start, results, passed, "")
         if passed:
             await self._stop(
                 "blocked",
-                f"The verify command is already green at {record.base[:10]}: nothing to do. "
+                f"The verify command is already green at {self._start[:10]}: nothing to do. "
                 f"{await self._uncommitted()}Give a --verify that fails as long as the goal is not met.",
             )
 
@@ -192,7 +196,7 @@ class GoalRunner:
             "merge.enqueued",
             {"goal": self.goal, "commit": commit, "tree": await self._t.git.tree_of(commit), "ref": ref},
         )
-        check = await check_merge(self._t.git, target, commit, f"{title}\n\nMerge {commit[:12]} into {target[:12]}\n")
+        check = await self._check(target, commit, title)
         await self._emit_raw(
             "merge.checked",
             {
@@ -204,10 +208,23 @@ class GoalRunner:
             },
         )
         if check.commit is None or check.tree is None:
-            why = f"The work conflicts with {record.branch} in {', '.join(check.conflicts)}."
+            why, remedy = self._conflict(check.conflicts)
             await self._bounce(merge, why, tree.branch)
-            await self._stop("blocked", f"{why} It is kept on branch {tree.branch}: merge it by hand.")
+            await self._stop("blocked", f"{why} It is kept on branch {tree.branch}: {remedy}")
             return
+        await self._judge_merge(worktree, merge, check, target)
+
+    async def _check(self, target: str, commit: str, title: str) -> MergeCheck:
+        """The merge that would land."""
+        return await check_merge(self._t.git, target, commit, f"{title}\n\nMerge {commit[:12]} into {target[:12]}\n")
+
+    def _conflict(self, paths: list[str]) -> tuple[str, str]:
+        """What is said of a merge with conflicts, and what helps."""
+        return f"The work conflicts with {self.record.branch} in {', '.join(paths)}.", "merge it by hand."
+
+    async def _judge_merge(self, worktree: int, merge: int, check: MergeCheck, target: str) -> None:
+        assert check.commit is not None
+        assert check.tree is not None
         await self._judge_commit(worktree, check.commit, check.tree, target)
 
     async def _back_on_branch(self, inside: Git, tree: WorktreeRecord) -> None:
@@ -277,9 +294,10 @@ class GoalRunner:
     async def _may_land(self, record: GoalRecord, merge: MergeRecord, seq: int, branch: str) -> bool:
         assert merge.target is not None
         assert merge.merged_commit is not None
-        card = {
+        card: dict[str, object] = {
             "checks": [f"{check['command']}: passed" for check in self._last_checks()],
             "usd": round(record.used_usd, 6),
+            **self._on_card(),
         }
         asked = Candidate(merge.ref, merge.target, merge.merged_commit, record.agent, branch)
         refused = await refusal(self._t, asked, card)
@@ -288,6 +306,10 @@ class GoalRunner:
         await self._bounce(seq, refused.why, branch)
         await self._stop("blocked", refused.told)
         return False
+
+    def _on_card(self) -> dict[str, object]:
+        """What else belongs on the card that asks whether the work may land."""
+        return {}
 
     async def _move(self, record: GoalRecord, merge: MergeRecord, seq: int, branch: str) -> bool:
         old, new = merge.target, merge.merged_commit
@@ -312,8 +334,7 @@ class GoalRunner:
 
     async def clean_up(self) -> None:
         """Remove the worktrees of a goal that is met; what holds anything beyond what was landed is kept."""
-        contained_in = self.record.commit
-        assert contained_in is not None
+        contained_in = await self._contained_in()
         try:
             await discard_detached(self._t.git, self._check_path)
         except GitError as error:
@@ -321,6 +342,11 @@ class GoalRunner:
         for seq, tree in list(self._workspace.worktrees.items()):
             if tree.goal == self.goal:
                 await self._remove_worktree(seq, tree, contained_in)
+
+    async def _contained_in(self) -> str:
+        """What holds all the work of a goal that is met."""
+        assert self.record.commit is not None
+        return self.record.commit
 
     async def _remove_worktree(self, seq: int, tree: WorktreeRecord, contained_in: str) -> None:
         await self._emit_raw("worktree.removing", {"worktree": seq})
@@ -339,7 +365,7 @@ class GoalRunner:
             branch = f"musecode/{self._t.session}/{self.goal}"
             seq = await self._emit_raw(
                 "worktree.creating",
-                {"goal": self.goal, "path": str(path), "branch": branch, "base": record.base},
+                {"goal": self.goal, "path": str(path), "branch": branch, "base": self._start},
             )
         tree = self._workspace.worktrees[seq]
         if not tree.created or not await is_there(self._t.git, Path(tree.path)):

@@ -165,6 +165,8 @@ class GoalsReducer:
             goal.status, goal.why, goal.silent, goal.since = "running", data["why"], 0, event.ts
             goal.exceeded, goal.needed = "", None
             goal.branch = data.get("branch") or goal.branch
+        elif event.kind == "goal.based":
+            goal.base, goal.branch = data["base"], data["branch"]
         elif event.kind == "goal.edited":
             self._edited(goal, event)
         elif event.kind == "goal.cleared":

@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.command import Command
 from musecode_jupyter.runtime.effects import Effects
-from musecode_jupyter.runtime.errors import GitError, NoCheckout
+from musecode_jupyter.runtime.errors import GitError, NoCheckout, NoRepository
 from musecode_jupyter.workspace.objects import Unsure
 from musecode_jupyter.workspace.reads import BAD_REF, Reader, linked_checkout, reader_of
 
@@ -179,7 +179,7 @@ class Git:
         # Something is wrong, or a path has a newline in it: one by one.
         kind = await _execute(effects, args, cwd=start, env={})
         if kind.code != 0:
-            raise NoCheckout(_no_repository(start, kind.err), args_run=("rev-parse",), code=kind.code, stderr=kind.err)
+            raise _no_repository(start, kind)
         bare, inside = kind.out.split()
         if bare == b"true":
             raise NoCheckout(f"{start} is a bare repository; clone it and work in the clone.")
@@ -192,7 +192,7 @@ class Git:
         )
         for answer in (top, git_dir, common):
             if answer.code != 0:
-                raise NoCheckout(_no_repository(start, answer.err), code=answer.code, stderr=answer.err)
+                raise _no_repository(start, answer)
         common_dir = await effects.disk((start / common.line()).resolve)
         return cls(Path(top.line()), Path(git_dir.line()), common_dir, effects)
 
@@ -328,7 +328,11 @@ class Git:
             return Head(found, None if ref is None else ref.removeprefix("refs/heads/"))
         commit = await self.run("rev-parse", "-q", "--verify", "HEAD^{commit}", check=False)
         if commit.code != 0:
-            raise NoCheckout(f"{self.root} has no commit yet; make a first commit, then start again.", code=commit.code)
+            raise NoRepository(
+                f"{self.root} has no commit yet, so no worktree can be made of it: make a first commit "
+                "(`git add --all`, `git commit`), then start again.",
+                code=commit.code,
+            )
         symbolic = await self.run("symbolic-ref", "-q", "HEAD", check=False)
         branch = symbolic.line().removeprefix("refs/heads/") if symbolic.code == 0 else None
         return Head(commit.line(), branch)
@@ -518,18 +522,18 @@ def _reason(stderr: str) -> str:
     return lines[0] if lines else ""
 
 
-def _no_repository(start: Path, stderr: str) -> str:
-    if "not a git repository" in stderr:
-        return (
-            f"{start} is not in a git repository; choose another folder, or run `git init` there and make a "
-            "first commit."
-        )
-    if "dubious ownership" in stderr:
-        return (
+def _no_repository(start: Path, answer: GitResult) -> NoCheckout:
+    told: dict[str, Any] = {"args_run": ("rev-parse",), "code": answer.code, "stderr": answer.err}
+    if "not a git repository" in answer.err:
+        text = f"{start} is not in a git repository; choose another folder, or run `git init` there and make a "
+        return NoRepository(f"{text}first commit.", **told)
+    if "dubious ownership" in answer.err:
+        return NoCheckout(
             f"git refuses {start} because another user owns it; if you trust it, run "
-            f"`git config --global --add safe.directory {start}`."
+            f"`git config --global --add safe.directory {start}`.",
+            **told,
         )
-    return f"git cannot read the repository at {start}: {_reason(stderr)}"
+    return NoCheckout(f"git cannot read the repository at {start}: {_reason(answer.err)}", **told)
 
 
 # The answers of `git version` that were new enough, by the PATH that git was found on.

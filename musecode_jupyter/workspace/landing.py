@@ -116,6 +116,44 @@ async def revert_commit(git: Git, tip: str, old: str, new: str, message: str) ->
     return MergeCheck(tree, await _commit(git, tree, (tip,), message))
 
 
+@answered
+async def check_delta(git: Git, target: str, base: str, source: str, message: str) -> MergeCheck:
+    """One commit on `target` with what changed from `base` to `source`, and with neither of them in its history.
+
+    For work that began in a snapshot of the user's uncommitted files, the `base`: of those nothing lands. A region in
+    which work and uncommitted changes meet is a conflict, and so is a changed file that `target` does not have. Its
+    `commit` is `target` itself if nothing changed. Date and author as with `check_merge`.
+    """
+    target, base, source = await git.resolve(target), await git.resolve(base), await git.resolve(source)
+    tree, conflicts = await _three_way(git, base, target, source)
+    if tree is None:
+        return MergeCheck(None, None, conflicts)
+    if tree == await git.tree_of(target):
+        return MergeCheck(tree, target)
+    return MergeCheck(tree, await _commit(git, tree, (target,), message))
+
+
+@answered
+async def check_overlay(git: Git, target: str, landing: str, beside: str, source: str) -> MergeCheck:
+    """What is in the user's files after `landing`, upon `target`, has landed `beside` their uncommitted changes.
+
+    `beside` is `target` with those changes. The commit, a merge of `target` and `source`, is for the checks and for the
+    worker: it never lands.
+    """
+    target, source = await git.resolve(target), await git.resolve(source)
+    tree, conflicts = await _three_way(git, target, await git.resolve(landing), await git.resolve(beside))
+    if tree is None:
+        return MergeCheck(None, None, conflicts)
+    text = f"Merge {target[:12]} into {source[:12]}\n"
+    return MergeCheck(tree, await _commit(git, tree, (target, source), text))
+
+
+async def _three_way(git: Git, base: str, ours: str, theirs: str) -> tuple[str | None, list[str]]:
+    """The merge of the trees of `ours` and `theirs` upon that of `base`; their history does not count."""
+    sides = [await _commit(git, await git.tree_of(side), (base,), "a side\n") for side in (ours, theirs)]
+    return await _merge_tree(git, *sides)
+
+
 async def _merge_tree(git: Git, target: str, source: str) -> tuple[str | None, list[str]]:
     """The merged tree, or None and the paths in conflict."""
     args = ("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", target, source)
@@ -210,7 +248,8 @@ async def overlaps(git: Git, ref: str, old: str, new: str) -> dict[Path, list[st
     """What `overlap` finds in each checkout that has the branch `ref`; those on another branch do not matter."""
     found = {}
     for tree in await holders(git, ref):
-        paths = await overlap(await Git.at_worktree(tree.path, git.effects), old, new)
+        here = git if tree.path == git.root else await Git.at_worktree(tree.path, git.effects)
+        paths = await overlap(here, old, new)
         if paths:
             found[tree.path] = paths
     return found

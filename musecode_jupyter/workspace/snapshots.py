@@ -16,6 +16,9 @@ from musecode_jupyter.workspace.git import Change, Git
 from musecode_jupyter.workspace.locking import repository_lock
 from musecode_jupyter.workspace.worktrees import AUTHOR, operation_under_way, some_names
 
+PRIVATE_PREFIX = "refs/musecode/"
+"""Begins all refs of ours that are no branches."""
+
 SNAPSHOT_PREFIX = "refs/musecode/snapshot/"
 """Where snapshots are kept: out of the user's branches and tags, and never pushed by default."""
 
@@ -77,6 +80,27 @@ async def take_snapshot(git: Git, name: str, message: str = "musecode: snapshot\
         if kept is None:
             await git.run("update-ref", ref, commit, "0" * len(commit), pass_fds=(lock,))
     return Snapshot(commit, tree, head, tuple(left_out))
+
+
+@answered
+async def keep_commit(git: Git, ref: str, commit: str) -> None:
+    """Let the private `ref` keep `commit`, a later state of what it keeps already or the first.
+
+    Raises
+    ------
+    GitError
+        The name is malformed or of the user's, or it keeps something that `commit` does not hold.
+    """
+    await git.check_ref_name(ref)
+    if not ref.startswith(PRIVATE_PREFIX):
+        raise GitError(f"{ref!r} is not a private ref; its name must start with {PRIVATE_PREFIX}.")
+    async with repository_lock(git) as lock:
+        kept = await git.ref(ref)
+        if kept == commit:
+            return
+        if kept is not None and not await git.is_ancestor(kept, commit):
+            raise GitError(f"{ref} keeps {kept[:12]}, which {commit[:12]} does not hold; choose another name.")
+        await git.run("update-ref", ref, commit, kept or "0" * len(commit), pass_fds=(lock,))
 
 
 @answered

@@ -16,6 +16,7 @@ from musecode_jupyter.agents.landing.work import Work
 from musecode_jupyter.runtime.errors import GitError, UsageProblem
 from musecode_jupyter.session import Session
 from musecode_jupyter.session.core import SessionCore
+from musecode_jupyter.session.landings import undo
 from musecode_jupyter.session.replay import prove
 
 
@@ -190,7 +191,7 @@ class TestRefused:
         landing = land(session, repo, "a", {"answer.txt": "right\n"})
 
         async def both(core: SessionCore) -> list[str | BaseException]:
-            return await asyncio.gather(core.undo(landing), core.undo(landing), return_exceptions=True)
+            return await asyncio.gather(undo(core, landing), undo(core, landing), return_exceptions=True)
 
         outcomes = session.call(both)
         assert [type(outcome) for outcome in outcomes] == [str, UsageProblem]

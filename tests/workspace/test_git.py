@@ -52,7 +52,7 @@ def test_head_names_commit_and_branch(repo: Repository) -> None:
 
 def test_an_unborn_head_says_to_make_a_first_commit(tmp_path: Path) -> None:
     Repository(tmp_path).git("init", "-q")
-    with pytest.raises(GitError, match="make a first commit, then start again"):
+    with pytest.raises(GitError, match="no worktree can be made of it: make a first commit"):
         asyncio.run(discover(tmp_path).head())
 
 

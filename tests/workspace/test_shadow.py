@@ -11,10 +11,10 @@ from crashing_effects import Crash, CrashingEffects, points
 from git_repository import Repository
 
 from musecode_jupyter.runtime.effects import LiveEffects
-from musecode_jupyter.runtime.errors import GitError, NoCheckout, UsageProblem
+from musecode_jupyter.runtime.errors import GitError, NoCheckout, NoRepository, UsageProblem
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.landing import check_merge, land, overlap, undo_land, update_checkout
-from musecode_jupyter.workspace.shadow import open_shadow, shadow_path, why_no_fan_out
+from musecode_jupyter.workspace.shadow import find_shadow, keep_files, open_shadow, shadow_path
 from musecode_jupyter.workspace.snapshots import take_snapshot
 from musecode_jupyter.workspace.survey import survey
 from musecode_jupyter.workspace.worktrees import checkout_detached, commit_all, create_worktree, remove_worktree
@@ -48,7 +48,6 @@ def test_it_is_made_only_when_asked_and_writes_nothing_into_the_folder(folder: P
     assert asyncio.run(git.list_files()) == ["a.txt", "dir/b.txt"]
     assert asyncio.run(git.status()) == []
     assert asyncio.run(open_shadow(folder, home, LiveEffects())) == git
-    assert asyncio.run(why_no_fan_out(git)) == ""
 
 
 def test_worktrees_snapshots_and_landing_work_on_it(folder: Path, tmp_path: Path) -> None:
@@ -123,9 +122,42 @@ def test_making_it_is_gone_on_with_after_a_crash(folder: Path, tmp_path: Path) -
         assert asyncio.run(git.list_files()) == ["a.txt", "dir/b.txt"]
 
 
-def test_an_unborn_head_works_one_task_at_a_time(tmp_path: Path) -> None:
-    Repository(tmp_path).git("init", "-q")
-    git = asyncio.run(Git.discover(tmp_path, LiveEffects()))
-    assert "no commit yet, so no worktree can be made of it: the work is done one task at a time" in asyncio.run(
-        why_no_fan_out(git)
-    )
+def test_a_repository_without_a_commit_gets_one_too_and_stays_unborn(tmp_path: Path, folder: Path) -> None:
+    repo = Repository(folder)
+    repo.git("init", "-q")
+    before = files(folder)
+    with pytest.raises(NoRepository, match="no commit yet, so no worktree can be made of it: make a first commit"):
+        asyncio.run(asyncio.run(Git.discover(folder, LiveEffects())).head())
+    git = open_it(folder, tmp_path / "home")
+    assert asyncio.run(git.list_files()) == ["a.txt", "dir/b.txt"]
+    assert asyncio.run(git.status()) == []
+    assert files(folder) == before
+    with pytest.raises(UsageProblem, match="is in the git repository"):
+        open_it(folder / "dir", tmp_path / "other home")
+
+
+def test_what_the_user_changes_is_kept_as_the_next_base(folder: Path, tmp_path: Path) -> None:
+    git = open_it(folder, tmp_path / "home")
+    assert not asyncio.run(keep_files(git))
+    first = asyncio.run(git.resolve("main"))
+    (folder / "a.txt").write_text("mine\n")
+    (folder / "dir" / "b.txt").unlink()
+    before = files(folder)
+    assert asyncio.run(keep_files(git))
+    assert asyncio.run(git.diff_paths(first, "main")) == ["a.txt", "dir/b.txt"]
+    assert asyncio.run(git.status()) == []
+    assert files(folder) == before
+    with pytest.raises(UsageProblem, match="more than 0 files"):
+        asyncio.run(keep_files(git, most_files=0))
+    inner = Repository(folder / "inner")
+    inner.root.mkdir()
+    inner.git("init", "-q")
+    inner.commit({"x.txt": "x\n"})
+    with pytest.raises(GitError, match=r"inner/ in .* is a repository of its own"):
+        asyncio.run(keep_files(git))
+
+
+def test_a_folder_inside_one_that_has_it_belongs_to_it(folder: Path, tmp_path: Path) -> None:
+    git = open_it(folder, tmp_path / "home")
+    assert asyncio.run(find_shadow(folder / "dir", tmp_path / "home", LiveEffects())) == git
+    assert asyncio.run(find_shadow(tmp_path, tmp_path / "home", LiveEffects())) is None

@@ -100,9 +100,7 @@ async def refusal(tools: LandingTools, asked: Candidate, card: Mapping[str, Any]
     found = await obstacle(tools, asked.ref, asked.old, asked.new)
     if found is not None and found.kind == "changes":
         why = f"Verified, but {found.what}."
-        return Refusal(
-            why, f"{why} Nothing was touched; the work is on branch {asked.kept}. Commit or stash, then resume."
-        )
+        return Refusal(why, f"{why} Nothing was touched; the work is on branch {asked.kept}. {tools.remedy}")
     if found is not None:
         why = f"Verified, but {found.what}, which the work changes, is open in a notebook."
         return Refusal(

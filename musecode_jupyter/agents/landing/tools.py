@@ -16,7 +16,9 @@ from musecode_jupyter.tools.executor import Executor
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.sharing import Share
 
-__all__ = ["HARNESS", "LandingTools"]
+__all__ = ["COMMIT_FIRST", "HARNESS", "LandingTools"]
+
+COMMIT_FIRST = "Commit or stash, then resume."
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class LandingTools:
 
     `worktrees` is the folder for verification trees, `session` the id that names them and the backup refs.
     `share` names the ignored folders that each checkout for agents and checks gets from the user's.
+    `remedy` says what helps where the user's own changes are in the way.
     `open_documents` are the files of notebooks that a front end has open: those are never written behind its back.
     `answers` says who is asked in place of git, for the chain of work of this name.
     """
@@ -39,6 +42,7 @@ class LandingTools:
     open_documents: Callable[[], list[Path]]
     share: tuple[Share, ...] = field(default=(), kw_only=True)
     answers: Callable[[str], Answers | None] = field(default=lambda _: None, kw_only=True)
+    remedy: str = field(default=COMMIT_FIRST, kw_only=True)
 
     async def emit(self, kind: str, data: Mapping[str, Any], *cause: int) -> int:
         """Write an event of the harness; returns its seq once it is durable."""

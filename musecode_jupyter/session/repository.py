@@ -1,0 +1,39 @@
+"""Which repository a folder's work goes to: its own, or the private one that was made for it outside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from musecode_jupyter.runtime.effects import Effects
+from musecode_jupyter.runtime.errors import NoRepository
+from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.shadow import find_shadow
+
+
+async def find_repository(workspace: Path, home: Path, effects: Effects) -> tuple[Git, bool]:
+    """The repository of `workspace`, if it has a commit, or the private one of it below `home`; and whether it is that.
+
+    Raises
+    ------
+    NoRepository
+        It is in none with a commit, and has no private one.
+    NoCheckout, GitError
+        It is in a bare repository or inside .git, or git cannot be used.
+    """
+    try:
+        git = await Git.discover(workspace, effects)
+        await git.head()
+        return git, False
+    except NoRepository:
+        found = await find_shadow(await unborn_root(workspace, effects) or workspace, home, effects)
+        if found is None:
+            raise
+        return found, True
+
+
+async def unborn_root(workspace: Path, effects: Effects) -> Path | None:
+    """The root of the repository that `workspace` is in, if it has no commit yet; None if it is in none."""
+    try:
+        return (await Git.discover(workspace, effects)).root
+    except NoRepository:
+        return None
