@@ -17,7 +17,9 @@ from musecode_jupyter.runtime.errors import ConfigurationError, GitError, MuseEr
 
 if TYPE_CHECKING:
     from musecode_jupyter.log.events import Event
+    from musecode_jupyter.runtime.loop import RuntimeThread
     from musecode_jupyter.session import GoalHandle, GoalResult, GoalSpec, Session, Settings
+    from musecode_jupyter.session.worktrees import Trees
     from musecode_jupyter.skills.limits import Limits
 
 MET, ERROR, USAGE, SHORT, BLOCKED = 0, 1, 2, 3, 4
@@ -73,6 +75,19 @@ def _parser() -> argparse.ArgumentParser:
     sessions = commands.add_parser("sessions", help="list sessions, newest first")
     sessions.add_argument("--json", action="store_true")
     sessions.set_defaults(run=_sessions)
+
+    worktrees = commands.add_parser("worktrees", help="the agents' worktrees on a repository, and what they hold")
+    worktrees.add_argument("--repo", default=".", metavar="DIR")
+    worktrees.set_defaults(run=_worktrees)
+    actions = worktrees.add_subparsers(dest="action", metavar="ACTION")
+    reclaim = actions.add_parser("reclaim", help="remove those that hold nothing of their own")
+    reclaim.add_argument("name", nargs="?", metavar="NAME", help="name or path of the only one to remove")
+    reclaim.add_argument(
+        "--discard", action="store_true", help="NAME is removed though it holds something, which a private ref keeps"
+    )
+    quarantine = actions.add_parser("quarantine", help="move one out of the way, with all that it holds")
+    quarantine.add_argument("name", metavar="NAME", help="its name or path")
+    quarantine.add_argument("why", nargs="*", metavar="WHY", help="the reason, which git shows with its lock")
 
     verify = commands.add_parser("verify", help="prove chain, fold and prompts of a session; repairs nothing")
     verify.add_argument("id", help="id of the session, a unique beginning of it, or its folder")
@@ -289,6 +304,64 @@ def _sessions(arguments: argparse.Namespace) -> int:
         for entry in entries:
             print(f"{entry.id}  {entry.state:7}  {entry.events:>7} events  {entry.workspace}")
     return 0
+
+
+def _worktrees(arguments: argparse.Namespace) -> int:
+    from musecode_jupyter.runtime.effects import LiveEffects
+    from musecode_jupyter.runtime.loop import RuntimeThread
+    from musecode_jupyter.session import Settings
+    from musecode_jupyter.session.visible import visible_text
+    from musecode_jupyter.session.worktrees import Trees
+
+    repo = Path(os.path.expanduser(arguments.repo)).resolve()
+    if not repo.is_dir():
+        raise UsageProblem(f"There is no folder {repo}: name the repository with --repo DIR.")
+    if arguments.action == "reclaim" and arguments.discard and arguments.name is None:
+        raise UsageProblem("--discard needs the NAME of the one worktree that is to go.")
+    home = Settings().over(os.environ).home_or_default()
+    effects, runtime = LiveEffects(), RuntimeThread.start()
+    try:
+        trees = runtime.call(Trees.of(repo, home, effects))
+        status, text = _with_worktrees(arguments, trees, runtime)
+    finally:
+        runtime.call(effects.aclose(), timeout=10)
+        runtime.stop()
+    if status == 0:
+        print(visible_text(text))
+    else:
+        _complain(text)
+    return status
+
+
+def _with_worktrees(arguments: argparse.Namespace, trees: Trees, runtime: RuntimeThread) -> tuple[int, str]:
+    """Do what was asked for; the exit status, and what to say."""
+    from musecode_jupyter.session.worktrees import aside_text, reclaimed_text, removed_text
+
+    if arguments.action is None:
+        return 0, runtime.call(trees.text())
+    if arguments.action == "quarantine":
+        tree = runtime.call(trees.named(arguments.name))
+        place = runtime.call(trees.set_aside(tree, " ".join(arguments.why) or "asked by the user"))
+        return 0, aside_text(tree, place)
+    if arguments.name is None:
+        return 0, reclaimed_text(*runtime.call(trees.reclaim()))
+    tree = runtime.call(trees.named(arguments.name))
+    why = runtime.call(trees.take(tree))
+    if not why:
+        return 0, f"{tree.path.name} is removed."
+    if not arguments.discard and not _agreed(f"{tree.path.name} holds something: {why}. Remove it all the same?"):
+        return ERROR, f"{tree.path.name} is kept: {why}. --discard removes it, and a private ref keeps what it held."
+    return 0, removed_text(tree, runtime.call(trees.discard(tree)))
+
+
+def _agreed(question: str) -> bool:
+    """Whether the user, if one sits at a terminal, says yes."""
+    from musecode_jupyter.session.visible import visible_text
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(f"{visible_text(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def _verify(arguments: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
@@ -188,8 +189,24 @@ def _tasks(host: Host, _rest: str) -> None:
     print(host.opened().tasks_text())
 
 
-def _worktrees(host: Host, _rest: str) -> None:
-    print(host.opened().worktrees_text())
+def _worktrees(host: Host, rest: str) -> None:
+    try:
+        words = shlex.split(rest)
+    except ValueError as error:
+        raise UsageProblem(f"{error}: close the quotation.") from None
+    if not words:
+        print(visible_text(host.opened().worktrees_text()))
+    elif words[0] == "reclaim" and len(words) < 3:
+        said = host.opened().reclaim_worktrees(*words[1:])
+        print(visible_text(said))
+        if host.interactive and "%approve" in said:
+            from IPython.display import display
+
+            display(host.approvals_view())
+    elif words[0] == "quarantine" and len(words) > 1:
+        print(visible_text(host.opened().quarantine_worktree(words[1], " ".join(words[2:]))))
+    else:
+        raise UsageProblem("%muse worktrees takes nothing, `reclaim [NAME]` or `quarantine NAME [WHY]`.")
 
 
 def _diff(host: Host, _rest: str) -> None:
@@ -302,4 +319,4 @@ QUIET = frozenset({"cells", "vars", "resume", "sessions", "doctor", "close"})
 # These only show: where no session is open they say so, and it is no error.
 SHOWING = frozenset({"agents", "worktrees", "timeline", "show", "tasks", "diff", "merges", "cost", "verify"})
 # These take nothing more.
-ALONE = frozenset({"agents", "worktrees", "tasks", "diff", "merges", "cost", "sessions", "verify", "doctor", "close"})
+ALONE = frozenset({"agents", "tasks", "diff", "merges", "cost", "sessions", "verify", "doctor", "close"})

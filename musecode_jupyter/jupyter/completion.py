@@ -34,6 +34,7 @@ MUSE_WORDS = (
     *("stop", "tasks", "timeline", "undo", "vars", "verify", "worktrees"),
 )
 GOAL_WORDS = ("pause", "resume", "stop", "clear", "steer", "edit")
+BASES = ("head", "dirty")
 RUN_OPTIONS = ("--own", "--keep", "--timeout")
 TIMELINE_OPTIONS = ("--agent", "--kind", "--since")
 _MAGIC = re.compile(r"\s*(?:\w+\s*=\s*)?%{1,2}(muse|goal|approve|deny)[ \t]+(.*)\Z", re.DOTALL)
@@ -64,6 +65,8 @@ class MuseMatcher:
 
     def _candidates(self, magic: str, words: list[str], token: str) -> Iterable[str]:
         if magic == "goal":
+            if words[-1:] == ["--base"]:
+                return BASES
             if token.startswith("-"):
                 return self._options("goal", words)
             return GOAL_WORDS if not words else ()
@@ -82,6 +85,7 @@ class MuseMatcher:
             "steer": self._agents,
             "stop": self._agents,
             "undo": self._landings,
+            "worktrees": lambda: ["reclaim", "quarantine"],
         }
         if word == "timeline":
             if last == "--kind":
@@ -93,6 +97,8 @@ class MuseMatcher:
             return [option for option in RUN_OPTIONS if option not in words] if token.startswith("-") else ()
         if word == "rules" and words == ["add"]:
             return ["session", "workspace"]
+        if word == "worktrees" and words in (["reclaim"], ["quarantine"]):
+            return self._worktrees()
         return given[word]() if word in given and not words else ()
 
     def _options(self, magic: str, words: list[str]) -> list[str]:
@@ -117,6 +123,14 @@ class MuseMatcher:
             return []
         merges = host.open.read(lambda core: {n: merge.state for n, merge in core.merges.merges.items()})
         return [str(number) for number, state in merges.items() if state == "landed"]
+
+    def _worktrees(self) -> list[str]:
+        """Of this session; the others are on disk, which a key press does not look through."""
+        host = self._host()
+        if host is None or host.open is None:
+            return []
+        trees = host.open.read(lambda core: [tree.path for tree in core.workspace_state.worktrees.values()])
+        return [path.rpartition("/")[2] for path in trees]
 
     def _sessions(self) -> list[str]:
         host = self._host()

@@ -105,7 +105,8 @@ class MuseMagics(Magics):  # type: ignore[misc]
 
         %muse ask TEXT · agents · steer AGENT TEXT · stop · timeline [--agent A] [--kind K] [--since SEQ] ·
         show SEQ · cells [on|off|CELL] · vars [PATTERN] · run CODE · tasks · merges · undo LANDING ·
-        worktrees · diff · cost · rules [add session|workspace 'COMMAND PREFIX' · remove N] ·
+        worktrees [reclaim [NAME] · quarantine NAME [WHY]] · diff · cost ·
+        rules [add session|workspace 'COMMAND PREFIX' · remove N] ·
         resume [ID] · sessions · verify · doctor · close
         """
         from musecode_jupyter.jupyter import commands

@@ -20,7 +20,7 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import Effects, LiveEffects
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
-from musecode_jupyter.session import landings, looks
+from musecode_jupyter.session import landings, looks, worktrees
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.preflight import GoalSpec, check_goal
 from musecode_jupyter.session.settings import Settings
@@ -310,7 +310,19 @@ class Session:
 
     def worktrees_text(self) -> str:
         """Every worktree of agents on this repository, of all sessions, and what it holds."""
-        return self.call(looks.worktrees_text)
+        return self.call(worktrees.listed)
+
+    def reclaim_worktrees(self, name: str | None = None) -> str:
+        """Remove the worktrees that hold nothing of their own, or the one of this name; says what became of each.
+
+        One that is named and holds something is asked about; where nobody can be asked, UsageProblem says what it
+        holds, and it is kept.
+        """
+        return self.call(lambda core: worktrees.reclaim(core, name))
+
+    def quarantine_worktree(self, name: str, why: str = "") -> str:
+        """Move the worktree of this name out of the way, with all that it holds; says where it is."""
+        return self.call(lambda core: worktrees.set_aside(core, name, why or "asked by the user"))
 
     def pause(self, number: int) -> None:
         """Let goal `number` rest after the step that is under way."""

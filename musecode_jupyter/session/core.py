@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from musecode_jupyter._version import __version__
 from musecode_jupyter.agents.driver import Driver
@@ -148,6 +148,7 @@ class SessionCore:
         self._starting = asyncio.Lock()
         self.undoing = asyncio.Lock()
         """Held while a landing is taken back: one at a time."""
+        self._asides: set[asyncio.Task[None]] = set()
         self._question_ends = 0
         self._closed = False
 
@@ -329,6 +330,17 @@ class SessionCore:
     def busy(self) -> bool:
         """Whether a goal is running."""
         return any(not task.done() for task in self._tasks.values())
+
+    @property
+    def starting(self) -> bool:
+        """Whether a goal is being started or resumed."""
+        return self._starting.locked()
+
+    def begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Let `work`, which waits for the user, go on beside whoever asked for it; ended with the session."""
+        task = asyncio.create_task(work, name=f"{name} of {self.id}")
+        self._asides.add(task)
+        task.add_done_callback(self._asides.discard)
 
     @property
     def effects(self) -> Effects:
@@ -601,6 +613,10 @@ class SessionCore:
             return
         self._closed = True
         await self._stop_questions(reason)
+        for aside in list(self._asides):
+            aside.cancel()
+        if self._asides:
+            await asyncio.wait(self._asides, timeout=STOP_S)
         for goal in [goal for goal in self._tasks if self._is_running(goal)]:
             await self._cancel(goal)
             if self.record(goal).status == "running":

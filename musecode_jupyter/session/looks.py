@@ -1,4 +1,4 @@
-"""What the user looks at, as text made from the state of a session and the disk: changes, tasks, merges, worktrees."""
+"""What the user looks at, as text made from the state of a session and the disk: changes, tasks, merges."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from musecode_jupyter.agents.tasks import text
 from musecode_jupyter.agents.tasks.facts import read_imports
 from musecode_jupyter.agents.tasks.scheduling import Repository
 from musecode_jupyter.agents.tasks.state import TasksState
-from musecode_jupyter.session.store import worktrees_dir
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.landing import check_merge
 from musecode_jupyter.workspace.snapshots import diff_of_files
-from musecode_jupyter.workspace.survey import survey
 
 if TYPE_CHECKING:
     from musecode_jupyter.session.core import SessionCore
@@ -59,18 +57,3 @@ def merges_text(core: SessionCore) -> str:
     questions = core.approvals.state.pending.items()
     waiting = {str(asked.shown.get("to")): seq for seq, asked in questions if asked.action == "land"}
     return history.merges_text(core.merges, waiting, {seq: goal.text for seq, goal in core.goals.goals.items()})
-
-
-async def worktrees_text(core: SessionCore) -> str:
-    """Every worktree of agents on this repository, of all sessions, and what it holds."""
-    git = await core.git()
-    found = await survey(git, worktrees_dir(core.home))
-    if not found:
-        return "There are no worktrees of agents on this repository."
-    own = {tree.path for tree in core.workspace_state.worktrees.values()}
-    lines = []
-    for tree in found:
-        mine = " (this session's)" if str(tree.path) in own else ""
-        branch = f" on {tree.branch}" if tree.branch else ""
-        lines.append(f"{tree.path.name}: {tree.state}{branch}{mine}: {tree.holds or 'nothing that is not landed'}")
-    return "\n".join(lines)

@@ -14,7 +14,9 @@ from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.locking import repository_lock
+from musecode_jupyter.workspace.provision import uncontained_submodules
 from musecode_jupyter.workspace.sharing import PART_SUFFIX
+from musecode_jupyter.workspace.snapshots import SNAPSHOT_PREFIX, diff_of_files, take_snapshot
 from musecode_jupyter.workspace.worktrees import (
     TRASH_SUFFIX,
     UNFINISHED,
@@ -203,6 +205,44 @@ async def reclaim(
         else:
             removed.append(tree.path)
     return removed, kept
+
+
+async def discard(git: Git, tree: Surveyed, name: str) -> str:
+    """Remove a worktree that holds something of its own, and keep that: returns the ref that does.
+
+    Its commits and the files that are in none become a snapshot `name`; ignored files go, and its branch stays. The
+    user was asked: what it holds has to be what `tree` says.
+
+    Raises
+    ------
+    GitError
+        It holds something else by now, or something that no snapshot can hold; it is broken, half made, locked by
+        somebody else, or no worktree of ours. It is left as it is.
+    """
+    path, trash = tree.path, tree.path.with_name(tree.path.name + TRASH_SUFFIX)
+    if tree.state not in ("worktree", "quarantined"):
+        raise GitError(
+            f"{path} is {tree.state}, so what it holds cannot be kept; set it aside, or look there yourself."
+        )
+    inside = await Git.at_worktree(path, git.effects)
+    taken = await take_snapshot(inside, name, f"what {path.name} held\n")
+    if taken.left_out:
+        raise GitError(f"{path} holds {some_names(list(taken.left_out))}, which cannot be kept as a snapshot.")
+    async with repository_lock(git) as lock:
+        entry = next((entry for entry in await list_worktrees(git) if entry.path == path), None)
+        if entry is None:
+            raise GitError(f"{path} is not a worktree of {git.root} any more.")
+        if entry.locked is not None and not entry.locked.startswith(QUARANTINE):
+            raise GitError(f"{path} is locked ({entry.locked or 'no reason given'}); it is kept.")
+        if await uncontained_submodules(inside):
+            raise GitError(f"{path} has commits in submodules that would be lost; it is kept.")
+        if entry.commit != tree.commit or await diff_of_files(inside, taken.commit):
+            raise GitError(f"{path} has changed meanwhile; look at it again. It is kept.")
+        await delete_tree(git, trash)
+        await git.effects.disk(os.rename, path, trash)
+        await deregister(git, path, lock)
+        await delete_tree(git, trash)
+    return SNAPSHOT_PREFIX + name
 
 
 async def _remove_half_made(git: Git, path: Path) -> None:

@@ -38,6 +38,8 @@ def test_words_and_options_are_completed_before_anything_is_started(loaded: Kern
     assert "--hours" not in complete(loaded, "%goal --hours 3 --")
     assert complete(loaded, "%muse rules add s") == ["session"]
     assert complete(loaded, "%muse timeline --kind goal.m") == ["goal.met"]
+    assert complete(loaded, "%goal text --base d") == ["dirty"]
+    assert sorted(complete(loaded, "%muse worktrees ")) == ["quarantine", "reclaim"]
     assert complete(loaded, "%muse run --k") == ["--keep"]
     assert set(complete(loaded, "%approve --")) == {"--session", "--workspace"}
     loaded.run("interesting_name = 1")
@@ -64,9 +66,12 @@ def test_numbers_of_questions_and_ids_of_sessions_are_completed(loaded: Kernel, 
 
 def test_the_words_are_those_that_there_are() -> None:
     from musecode_jupyter.jupyter.commands import COMMANDS
+    from musecode_jupyter.jupyter.completion import BASES as COMPLETED
     from musecode_jupyter.jupyter.magics import GOAL_WORDS as GOAL_COMMANDS
+    from musecode_jupyter.session.preflight import BASES
 
     assert set(MUSE_WORDS) == set(COMMANDS)
+    assert COMPLETED == BASES
     assert set(GOAL_COMMANDS) <= set(GOAL_WORDS)
     assert MuseMatcher.match.matcher_api_version == 2
 
