@@ -21,6 +21,7 @@ from musecode_jupyter import cli
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session import GoalHandle, Session
+from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.worktrees import checkout_detached
 
@@ -155,6 +156,13 @@ def test_where_a_session_works_nothing_is_touched(repo: Repo, home: Path, capsys
         assert end(handle).met
 
 
+async def over(core: SessionCore) -> None:
+    """Wait until what the last answer set off has ended."""
+    asides = list(core._asides)
+    if asides:
+        await asyncio.wait(asides)
+
+
 class TestInASession:
     @pytest.fixture
     def asked(self, repo: Repo) -> Iterator[tuple[Session, GoalHandle, Watch]]:
@@ -205,6 +213,7 @@ class TestInASession:
         question = watch.until("approval.requested", since=since)
         (tree / "later.txt").write_text("later\n")
         session.answer(question.seq, "approve", by="test")
+        session.call(over)
         # Asked again, it is another question, which ends with the session.
         again = session.reclaim_worktrees(name)
         assert "unsaved: later.txt" in again
