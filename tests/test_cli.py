@@ -121,6 +121,30 @@ def session_of(home: Path) -> Path:
     return folder
 
 
+class TestGround:
+    def test_a_folder_without_a_repository(self, command: Command, tmp_path: Path, server: ModelServer) -> None:
+        folder = tmp_path / "plain"
+        folder.mkdir()
+        (folder / "answer.txt").write_text("wrong\n")
+        command.refused(2, "Or give --shadow: then a private repository outside the folder", *run(folder))
+        done = command(*run(folder, "--shadow", as_json=False))
+        assert done.code == 0
+        assert f"{folder} is in no git repository: a private one outside it keeps its versions." in done.err
+        assert "-wrong\n+right" in done.out
+        assert {path.name: path.read_text() for path in folder.iterdir()} == {"answer.txt": "right\n"}
+        done = command("worktrees", "--repo", str(folder))
+        assert (done.code, done.out) == (0, "There are no worktrees of agents on this repository.\n")
+
+    def test_uncommitted_files(self, command: Command, repo: Repo, server: ModelServer) -> None:
+        command.refused(2, "--base index: it is one of head, dirty", *run(repo, "--base", "index"))
+        repo.write("helper.txt", "mine\n")
+        done = command(*run(repo, "--base", "dirty", as_json=False))
+        assert done.code == 0
+        assert "helper" not in done.out
+        assert repo.git("status", "--porcelain") == "?? helper.txt"
+        assert repo.git("show", "main:answer.txt") == "right"
+
+
 class TestExitCodes:
     def test_met_is_0_and_shows_the_landed_diff(self, command: Command, repo: Repo, server: ModelServer) -> None:
         done = command(*run(repo, as_json=False))
