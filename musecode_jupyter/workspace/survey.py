@@ -207,6 +207,7 @@ async def reclaim(
     return removed, kept
 
 
+@answered
 async def discard(git: Git, tree: Surveyed, name: str) -> str:
     """Remove a worktree that holds something of its own, and keep that: returns the ref that does.
 
