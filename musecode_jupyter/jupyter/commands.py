@@ -140,11 +140,7 @@ def _steer(host: Host, rest: str) -> None:
 
 
 def _stop(host: Host, rest: str) -> None:
-    session = host.opened()
-    if rest and rest != "lead":
-        raise UsageProblem(f"There is no running agent {rest!r}; `%muse agents` lists them.")
-    session.call(lambda core: core.stop_work("stopped by the user"))
-    print("Stopped; what was done so far is kept.")
+    print(host.opened().stop(rest))
 
 
 def _timeline(host: Host, rest: str) -> None:

@@ -21,7 +21,7 @@ from musecode_jupyter.runtime.effects import Effects, LiveEffects
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
 from musecode_jupyter.session import landings, looks, worktrees
-from musecode_jupyter.session.core import SessionCore
+from musecode_jupyter.session.core import LEAD_NAME, SessionCore
 from musecode_jupyter.session.preflight import GoalSpec, check_goal
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.store import find_session, list_sessions
@@ -323,6 +323,13 @@ class Session:
     def quarantine_worktree(self, name: str, why: str = "") -> str:
         """Move the worktree of this name out of the way, with all that it holds; says where it is."""
         return self.call(lambda core: worktrees.set_aside(core, name, why or "asked by the user"))
+
+    def stop(self, agent: str = "") -> str:
+        """End what runs, at once, or only what `agent` does; says in a line what became of it. All work is kept.
+
+        Raises UsageProblem if nothing runs, or there is no such agent or it does nothing.
+        """
+        return self.call(lambda core: core.stop_agent(agent or LEAD_NAME, "stopped by the user"))
 
     def pause(self, number: int) -> None:
         """Let goal `number` rest after the step that is under way."""

@@ -141,6 +141,7 @@ class SessionCore:
         )
         self.loop = Loop(log, self.executor, self._mind, self._checkpoint)
         self._tasks: dict[int, asyncio.Task[GoalRecord]] = {}
+        self._runners: dict[int, GoalRunner] = {}
         self._pausing: dict[int, str] = {}
         self._asking = asyncio.Lock()
         # Those that are asked, with why they are to end, once they are.
@@ -417,6 +418,22 @@ class SessionCore:
         else:
             await self.stop(self.goals.active, why)
 
+    async def stop_agent(self, name: str, why: str) -> str:
+        """End what one agent does, at once, and say so in a line; the lead's questions and goals end as `stop_work`.
+
+        A worker's task waits for the user; the other workers go on, and the goal ends as blocked once they are done.
+        Raises UsageProblem if there is no such agent or it does nothing.
+        """
+        if name not in self.agents.agents:
+            raise UsageProblem(f"There is no running agent {name!r}; `%muse agents` lists them.")
+        if self.agents.agents[name].role == "lead":
+            await self.stop_work(why)
+            return "Stopped; what was done so far is kept."
+        runner = self._runners.get(self.goals.active or 0)
+        if not isinstance(runner, FanOutRunner):
+            raise UsageProblem(f"{name} has no task now; `%muse agents` says what each does.")
+        return await runner.stop_worker(name, why)
+
     async def _stop_questions(self, why: str) -> None:
         asked = [task for task in self._questions if not task.done()]
         for task in asked:
@@ -654,6 +671,7 @@ class SessionCore:
         self._pausing.pop(goal, None)
         task = asyncio.create_task(self._run(goal), name=f"goal {goal} of {self.id}")
         task.add_done_callback(_log_failure)
+        task.add_done_callback(lambda _: self._runners.pop(goal, None))
         # What asked the goal's workers to rest is not meant for a later question to the lead.
         task.add_done_callback(lambda _: self._pausing.pop(goal, None))
         self._tasks[goal] = task
@@ -666,7 +684,10 @@ class SessionCore:
         except MuseError as problem:
             await self.stop_goal(goal, "error", str(problem))
             git = None
-        return self.record(goal) if git is None else await self.runner(goal, git).run()
+        if git is None:
+            return self.record(goal)
+        runner = self._runners[goal] = self.runner(goal, git)
+        return await runner.run()
 
     async def _cancel(self, goal: int) -> None:
         task = self._tasks.get(goal)

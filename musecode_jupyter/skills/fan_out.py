@@ -22,7 +22,7 @@ from musecode_jupyter.agents.tasks.scheduling import FileSets, Footprint, Reposi
 from musecode_jupyter.agents.tasks.state import OVER, TaskRecord, TasksState
 from musecode_jupyter.guard.ledger import LedgerState
 from musecode_jupyter.runtime.answers import answered, answering
-from musecode_jupyter.runtime.errors import LogError, MuseError
+from musecode_jupyter.runtime.errors import LogError, MuseError, UsageProblem
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools, branch_gone
 from musecode_jupyter.skills.task_planning import one_for_each
@@ -62,6 +62,8 @@ class FanOutRunner(GoalRunner):
         self._f = fan_out
         self._repository: Repository | None = None
         self._holds: dict[int, str] = {}
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._stopping: dict[int, str] = {}
         self._imports: dict[str, frozenset[str]] = {}
 
     @property
@@ -163,7 +165,7 @@ class FanOutRunner(GoalRunner):
     # --- workers -----------------------------------------------------------------------------------------
 
     async def _fan_out(self) -> None:
-        running: dict[int, asyncio.Task[None]] = {}
+        running = self._running = {}
         try:
             while True:
                 await self._start_ready(running)
@@ -209,7 +211,7 @@ class FanOutRunner(GoalRunner):
             agent = self._free_agent(tasks[seq], running)
             await self._f.worker(agent)
             self._holds[seq] = agent
-            running[seq] = asyncio.create_task(self._work_on(seq, agent), name=f"task {seq} of goal {self.goal}")
+            running[seq] = asyncio.create_task(self._until_stopped(seq, agent), name=f"task {seq} of goal {self.goal}")
 
     async def _choose(self, waiting: dict[int, TaskRecord], running: dict[int, asyncio.Task[None]]) -> list[int]:
         by_name = {task.spec.name: seq for seq, task in self.tasks.items()}
@@ -253,6 +255,46 @@ class FanOutRunner(GoalRunner):
         if task.agent and task.agent not in busy:
             return task.agent
         return next(name for n in range(1, len(busy) + 2) if (name := f"worker-{n}") not in busy)
+
+    async def stop_worker(self, agent: str, why: str) -> str:
+        """End what `agent` does at once; its task waits for the user, and its work so far is kept. Says so in a line.
+
+        What had begun to move the branch lands. Raises UsageProblem if the agent has no task now.
+        """
+        seq = next((seq for seq, task in self._running.items() if self._holds[seq] == agent and not task.done()), None)
+        if seq is None:
+            raise UsageProblem(f"{agent} has no task now; `%muse agents` says what each does.")
+        if seq not in self._stopping:
+            self._stopping[seq] = why
+            self._t.log.post("user.interrupt", {"scope": agent}, agent="user", cause=(self.goal, seq))
+            self._running[seq].cancel()
+        await asyncio.wait([self._running[seq]])
+        self._stopping.pop(seq, None)
+        task = self.tasks[seq]
+        if task.state in OVER:
+            return f"{agent} is stopped; its task {task.spec.name} is {task.state}."
+        return f"{agent} is stopped: its task {task.spec.name} waits, with what was done so far. The others go on."
+
+    async def _until_stopped(self, seq: int, agent: str) -> None:
+        try:
+            await self._work_on(seq, agent)
+        except asyncio.CancelledError:
+            why = self._stopping.get(seq)
+            if why is None:
+                raise
+            with answering(self._t.answers(agent)):
+                await to_the_end(self._stopped(seq, agent, why))
+
+    async def _stopped(self, seq: int, agent: str, why: str) -> None:
+        """What becomes of a task whose worker was stopped: it waits, unless its work had landed just then."""
+        await self._settle_merges(seq)
+        task = self.tasks[seq]
+        if task.state in OVER:
+            return
+        kept = "" if task.worktree is None else f" What {agent} did so far is kept in its worktree, "
+        if task.worktree is not None:
+            kept += f"on branch {self._workspace.worktrees[task.worktree].branch}."
+        await self._task("task.paused", seq, why=f"{agent} was {why}.{kept}")
 
     async def _work_on(self, seq: int, agent: str) -> None:
         """Work on one task until it has landed, waits for the user, or is given up."""
@@ -387,12 +429,17 @@ class FanOutRunner(GoalRunner):
         )
         return exclusive
 
-    async def _settle_merges(self) -> None:
-        """Bring what a restart cut off to its end: a merge that was landing lands, others are handed in again."""
+    async def _settle_merges(self, only: int | None = None) -> None:
+        """Bring what was cut off to its end: a merge that was landing lands, others are handed in again.
+
+        `only` the merges of this task, if given.
+        """
         state = self._t.log.state("merges")
         assert isinstance(state, MergesState)
         for number, merge in list(state.merges.items()):
-            if merge.goal != self.goal or merge.task is None or self.tasks[merge.task].state in OVER:
+            if merge.goal != self.goal or merge.task is None or only not in (None, merge.task):
+                continue
+            if self.tasks[merge.task].state in OVER:
                 continue
             if merge.state not in FINAL:
                 await self._f.queue.finish(number)

@@ -242,6 +242,91 @@ def test_closed_in_the_middle_and_resumed_nothing_is_done_twice(repo: Repo, when
     assert proof.ok, proof.problem
 
 
+@pytest.mark.parametrize("how", ["pause", "stop"])
+def test_a_goal_that_rested_goes_on_with_its_workers_in_the_same_process(repo: Repo, how: str) -> None:
+    """Their tasks stayed taken, so that nobody went on with them and the goal ended as if all were done."""
+    go, asked = threading.Event(), threading.Event()
+    hold = lambda: asked.set() or go.wait(60)  # noqa: E731
+    crew = Crew(MEND, deeds={(name, 0, 1): hold for name in NAMES})
+    with ModelServer(crew) as server, session_on(server.base_url, repo.root) as session:
+        watch = Watch(session)
+        handle = start(session, tasks(*NAMES))
+        for path in NAMES:
+            watch.until("file.changed", path=f"{path}.txt")
+        assert asked.wait(60)
+        handle.pause() if how == "pause" else handle.stop()
+        go.set()
+        assert end(handle).status == {"pause": "paused", "stop": "stopped"}[how]
+        assert "works on it" not in session.tasks_text()
+        session.resume_goal(handle.number)
+        result = end(handle)
+        assert result.met, result.why
+        changed = [e.data["path"] for e in session.events() if e.kind == "file.changed"]
+    assert landed(repo) == list(NAMES)
+    assert len(changed) == 3, "an edit was made twice"
+
+
+def test_one_worker_is_stopped_and_the_others_go_on(repo: Repo) -> None:
+    go = threading.Event()
+    crew = Crew(MEND, deeds={("two", 0, 1): lambda: go.wait(60)})
+    with ModelServer(crew) as server, session_on(server.base_url, repo.root) as session:
+        watch = Watch(session)
+        handle = start(session, tasks(*NAMES, three={"after": ["one"]}))
+        agent = watch.until("file.changed", path="two.txt").agent
+        told = session.stop(agent)
+        assert told == f"{agent} is stopped: its task two waits, with what was done so far. The others go on."
+        result = end(handle)
+        go.set()
+        assert result.status == "blocked"
+        branch = f"musecode/{session.id}/{handle.number}-two"
+        why = f"{agent} was stopped by the user. What {agent} did so far is kept in its worktree, on branch {branch}."
+        assert result.why == f"Task two: {why}"
+        assert landed(repo) == ["one", "three"]
+        assert f"two: waits for you: {why}" in session.tasks_text()
+        assert "two.txt" in session.worktrees_text(), "what it did so far is not there"
+        for name, said in ((agent, "has no task now"), ("nobody", "There is no running agent 'nobody'")):
+            with pytest.raises(UsageProblem, match=said):
+                session.stop(name)
+        session.resume_goal(handle.number)
+        assert end(handle).met
+        events = list(session.events())
+    assert landed(repo) == list(NAMES)
+    assert [e.agent for e in events if e.kind == "file.changed" and e.data["path"] == "two.txt"] == [agent]
+    assert [e.data["scope"] for e in only(events, "user.interrupt")] == [agent]
+    assert repo.worktrees == 1
+    assert repo.branches == ["main"]
+
+
+@pytest.mark.parametrize("when", ["worktree.creating", "task.leased", "merge.enqueued", "merge.landing", "merge.landed"])
+def test_a_worker_that_is_stopped_at_any_point_loses_nothing(repo: Repo, when: str) -> None:
+    """Also while its work lands: then it has landed, and nothing waits."""
+    stopped: list[str] = []
+    with ModelServer(Crew(MEND)) as server, session_on(server.base_url, repo.root) as session:
+        watch = Watch(session)
+        handle = start(session, tasks(*NAMES))
+        watch.until(when)
+        for agent in session.read(lambda core: list(core.agents.agents)):
+            if agent != "lead":
+                try:
+                    stopped.append(session.stop(agent))
+                except UsageProblem:
+                    continue
+        result = end(handle)
+        assert result.status in {"blocked", "met"}, result.why
+        if not result.met:
+            session.resume_goal(handle.number)
+            assert end(handle).met
+        text = session.tasks_text()
+        events = list(session.events())
+    assert stopped
+    assert landed(repo) == list(NAMES)
+    assert text.count(": done, landed by merge") == 3
+    changed = [e.data["path"] for e in only(events, "file.changed")]
+    assert sorted(changed) == sorted(set(changed)), "an edit was made twice"
+    assert repo.worktrees == 1
+    assert repo.branches == ["main"]
+
+
 def test_what_comes_after_a_task_that_fails_is_not_begun(repo: Repo) -> None:
     stuck = {**MEND, "one": [[edit("one.txt", "first", "second")]]}
     given = tasks(*NAMES, two={"after": ["one"]})

@@ -12,6 +12,7 @@ from musecode_jupyter.log.events import Event
 
 Standing = Literal["open", "leased", "paused", "done", "abandoned"]
 OVER = frozenset({"done", "abandoned"})
+_RESTS = frozenset({"goal.paused", "goal.stopped", "goal.resumed"})
 
 
 class TaskRecord(BaseModel):
@@ -72,10 +73,8 @@ class TasksReducer:
                     task.state, task.why = "open", "its worker's process ended"
         if event.kind == "task.created":
             self._created(state, event)
-        elif event.kind == "goal.resumed":
-            for task in state.of_goal(event.data["goal"]).values():
-                if task.state == "paused":
-                    task.state = "open"
+        elif event.kind in _RESTS:
+            self._rests(state.of_goal(event.data["goal"]), event)
         elif event.kind.startswith("task."):
             self._task(state, state.tasks[event.data["task"]], event)
         elif event.kind in {"file.observed", "file.changed"}:
@@ -85,6 +84,13 @@ class TasksReducer:
                 seen = task.read if event.kind == "file.observed" else task.written
                 if event.data["path"] not in seen:
                     seen.append(event.data["path"])
+
+    def _rests(self, tasks: dict[int, TaskRecord], event: Event) -> None:
+        """A goal that rests has no worker at work, and one that goes on waits for nobody."""
+        wanted, why = ("paused", "") if event.kind == "goal.resumed" else ("leased", "the goal rests")
+        for task in tasks.values():
+            if task.state == wanted:
+                task.state, task.why = "open", why
 
     def _created(self, state: TasksState, event: Event) -> None:
         data = event.data
