@@ -77,7 +77,7 @@ def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Callable
         return (Message(role="user", text=message),)
     if event.kind == "task.leased":
         return (Message(role="user", text=data["text"]),)
-    if event.kind == "task.bounced":
+    if event.kind in {"task.bounced", "tasks.tried"}:
         return (Message(role="user", text=data["report"]),)
     if event.kind == "goal.edited" and data["text"] is not None:
         return (Message(role="user", text=f"The goal is now: {data['text']}"),)

@@ -7,8 +7,8 @@ from pydantic import BaseModel, Field
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.tools.state import CLOSING
 
-# Events of tasks that speak to a worker, by the field that holds what is said.
-_OF_TASKS = {"task.leased": "text", "task.bounced": "report"}
+# Events of tasks that speak to a worker or the lead, by the field that holds what is said.
+_OF_TASKS = {"task.leased": "text", "task.bounced": "report", "tasks.tried": "report"}
 
 
 class OpenModelCall(BaseModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal
@@ -79,6 +79,15 @@ class Policy:
     def landing(self, covered: str | None) -> Verdict:
         """Verdict on landing a commit on the user's branch; `covered` names the rule that covers it."""
         return self._otherwise(covered)
+
+    def acceptance(self, commands: Sequence[str], covered: Mapping[str, str]) -> Verdict:
+        """Verdict on running acceptance commands that a model proposed, in clean checkouts: on all of them together.
+
+        `covered` has, by command, the rules that cover it; the question, if there is one, is about the others.
+        """
+        if all(command in covered for command in commands):
+            return Verdict("allow", ", ".join(dict.fromkeys(covered[command] for command in commands)) or "none is new")
+        return self._otherwise(None)
 
     def _otherwise(self, covered: str | None) -> Verdict:
         if covered is not None:

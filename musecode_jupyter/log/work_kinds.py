@@ -21,6 +21,18 @@ class TaskCreated(Payload):
     after: list[str] = Field(description="names of tasks whose results it needs")
     risk: str = ""
     by: Literal["user", "lead", "harness"]
+    plan: int = Field(default=1, description="number of the graph that it is part of, among those of the goal")
+
+
+class TasksTried(Payload):
+    """The harness ran acceptance commands of a graph on a clean checkout of `tree`, before any work on it."""
+
+    goal: int
+    agent: str = Field(description="who is told")
+    tree: str
+    commit: str
+    checks: list[Check]
+    report: str = Field(default="", description="why the graph goes back to the lead; empty if it does not")
 
 
 class TaskLeased(Payload):
@@ -69,6 +81,7 @@ class TaskDone(Payload):
     task: int
     merge: int | None
     commit: str
+    why: str = Field(default="", description="why nobody worked on it; empty if somebody did")
 
 
 class TaskAbandoned(Payload):
@@ -247,6 +260,7 @@ class GitAnswered(Payload):
 
 WORK_KINDS: dict[str, type[Payload]] = {
     "task.created": TaskCreated,
+    "tasks.tried": TasksTried,
     "task.leased": TaskLeased,
     "task.widened": TaskWidened,
     "task.paused": TaskPaused,

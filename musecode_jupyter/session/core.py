@@ -460,7 +460,8 @@ class SessionCore:
             head = await (await make_shadow(self, found.root)).head()
         elif found.git is not None and spec.base is None and may_ask and spec.workers == 1 and not spec.tasks:
             start = "ask" if await own_changes(self, found.git) else "head"
-        event = await self.log.append(
+        # The goal and all of its tasks in one go.
+        event = self.log.post(
             "goal.set",
             {
                 "text": spec.text,
@@ -478,9 +479,8 @@ class SessionCore:
             agent="user",
         )
         for task in spec.tasks:
-            await self.log.append(
-                "task.created", task_created(event.seq, task, "user"), agent="user", cause=(event.seq,)
-            )
+            self.log.post("task.created", task_created(event.seq, task, "user"), agent="user", cause=(event.seq,))
+        await self.log.flush()
         self._start(event.seq)
         return event.seq
 

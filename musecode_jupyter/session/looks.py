@@ -45,11 +45,13 @@ async def tasks_text(core: SessionCore) -> str:
     goals = [task.goal for task in state.tasks.values()]
     if not goals:
         return "There are no tasks: `%goal TEXT --workers N` splits a goal into some."
-    goal = core.goals.active if core.goals.active in goals else goals[-1]
+    active = core.goals.active
+    goal = active if active is not None and active in goals else goals[-1]
     place = core.own_place()
     files = await place.list_files()
     imports = await core.effects.disk(read_imports, place.root, files)
-    return text.tasks_text(state.of_goal(goal or goals[-1]), Repository(files=tuple(files), imports=imports))
+    repository = Repository(files=tuple(files), imports=imports)
+    return text.tasks_text(state.of_goal(goal), repository, state.plan(goal).trials)
 
 
 def merges_text(core: SessionCore) -> str:

@@ -118,8 +118,10 @@ async def check_goal(
     if found.git is not None and not found.shadow:
         await _check_home(found.git, settings.home_or_default(), effects)
     path = child_environment(effects.environ())["PATH"]
-    for command in (*spec.verify, *(command for task in spec.tasks for command in task.accept)):
-        await effects.disk(check_command, command, found.root, path)
+    given = [("", command) for command in spec.verify]
+    given += [(task.name, command) for task in spec.tasks for command in task.accept]
+    for task, command in given:
+        await effects.disk(check_command, command, found.root, path, task)
     return found
 
 

@@ -420,11 +420,14 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "goal.met": _goal_met,
     "goal.stopped": lambda d: f"{d['state']}{_why(d)}",
     "task.created": lambda d: f"task {d['name']}: {d['text']}",
+    "tasks.tried": lambda d: (
+        "the tasks' commands were tried before any work" + (f": {d['report']}" if d["report"] else "")
+    ),
     "task.leased": lambda d: f"{d['agent']} works on task {d['task']}",
     "task.widened": lambda d: f"task {d['task']} really touches {_list([*d['writes'], *d['reads']])}",
     "task.paused": lambda d: f"task {d['task']} waits for the user{_why(d)}",
     "task.bounced": lambda d: f"task {d['task']} goes back to {d['agent']}{_why(d)}",
-    "task.done": lambda d: f"task {d['task']} is done",
+    "task.done": lambda d: f"task {d['task']} is done{_why(d)}",
     "task.abandoned": lambda d: f"task {d['task']} is given up{_why(d)}",
     "worktree.creating": lambda d: f"will create a worktree on {d['branch']} from {_commit(d['base'])}",
     "worktree.created": lambda d: f"worktree at {d['path']}",

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from musecode_jupyter.agents.context import task_message
-from musecode_jupyter.agents.landing.checks import is_there, run_commands, work_place
+from musecode_jupyter.agents.landing.checks import as_checks, clean_place, is_there, run_commands, work_place
 from musecode_jupyter.agents.landing.queue import MergeQueue
 from musecode_jupyter.agents.landing.state import FINAL, MergesState
 from musecode_jupyter.agents.landing.tools import HARNESS
@@ -19,13 +19,14 @@ from musecode_jupyter.agents.tasks.facts import imports_below
 from musecode_jupyter.agents.tasks.graph import TaskSpec, expand, problems_of
 from musecode_jupyter.agents.tasks.propose import proposed
 from musecode_jupyter.agents.tasks.scheduling import FileSets, Footprint, Repository, choose, related
-from musecode_jupyter.agents.tasks.state import OVER, TaskRecord, TasksState
+from musecode_jupyter.agents.tasks.state import OVER, PlanRecord, TaskRecord, TasksState
 from musecode_jupyter.guard.ledger import LedgerState
 from musecode_jupyter.runtime.answers import answered, answering
 from musecode_jupyter.runtime.errors import LogError, MuseError, UsageProblem
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools, branch_gone
 from musecode_jupyter.skills.task_planning import one_for_each
+from musecode_jupyter.skills.task_trials import Findings, judge
 from musecode_jupyter.tools.executor import CallResult, FormedCall
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
@@ -37,6 +38,8 @@ MAX_ROUNDS = 3
 
 MAX_PLANS = 3
 """So often a goal is split into tasks before it counts as stalled."""
+
+CORRECT = "Make it run and resume; or correct the tasks and set the goal anew."
 
 
 @dataclass(frozen=True)
@@ -64,14 +67,28 @@ class FanOutRunner(GoalRunner):
         self._holds: dict[int, str] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
         self._stopping: dict[int, str] = {}
+        self._granted: set[str] = set()
         self._imports: dict[str, frozenset[str]] = {}
 
     @property
     def tasks(self) -> dict[int, TaskRecord]:
         """The tasks of this goal as folded, by seq of task.created."""
+        return self._tasks_state.of_goal(self.goal)
+
+    @property
+    def _tasks_state(self) -> TasksState:
         state = self._t.log.state("tasks")
         assert isinstance(state, TasksState)
-        return state.of_goal(self.goal)
+        return state
+
+    @property
+    def _plan_record(self) -> PlanRecord:
+        return self._tasks_state.plan(self.goal)
+
+    @property
+    def _since(self) -> int:
+        """The event since which a new graph is wanted."""
+        return max(self.goal, max(self.tasks, default=0))
 
     async def _baseline_place(self) -> Place:
         return await self._clean_place(self.record.base)
@@ -80,7 +97,7 @@ class FanOutRunner(GoalRunner):
 
     async def _work(self) -> None:
         await self._settle_merges()
-        if all(task.state in OVER for task in self.tasks.values()) and not await self._plan():
+        if not await (self._try_those_left() if self._planned() else self._plan()):
             return
         await self._fan_out()
         waiting = {seq: task for seq, task in self.tasks.items() if task.state == "paused"}
@@ -89,6 +106,12 @@ class FanOutRunner(GoalRunner):
             await self._stop("blocked", told)
             return
         await self._emit("goal.claimed", text=_told(self.tasks), cause=self.goal)
+
+    def _planned(self) -> bool:
+        """Whether there are tasks that stand for what is left: some to do, or all over and not judged yet."""
+        tasks = self.tasks
+        left = any(task.state not in OVER for task in tasks.values())
+        return left or max(tasks, default=0) > self._plan_record.settled
 
     async def _plan(self) -> bool:
         """Split what is left of the goal into tasks; False if the goal has stopped instead."""
@@ -106,16 +129,104 @@ class FanOutRunner(GoalRunner):
         if problems:
             await self._stop("stalled", f"The goal was not split into tasks: {problems[0]}")
             return False
+        if self._f.guided:
+            await self._create(specs)
+            return True
         if not await self._may_run(specs):
             return False
-        for spec in specs:
-            data = task_created(self.goal, spec, "harness" if self._f.guided else "lead")
-            await self._t.log.append("task.created", data, agent=self.record.agent, cause=(self.goal,))
+        back = self._plan_record.returned <= self._since
+        findings = await self._try(specs, send_back=back)
+        if back and (findings.wrong or findings.done):
+            return await self._plan()
+        if findings.wrong:
+            await self._stop("stalled", f"The goal was not split into tasks: {' '.join(findings.wrong)}")
+            return False
+        await self._leave_out(await self._create(specs), findings)
         return True
 
+    async def _create(self, specs: Sequence[TaskSpec]) -> dict[str, int]:
+        """Write the graph down, all of it in one go; returns the seqs by name."""
+        by, plan = "harness" if self._f.guided else "lead", self._tasks_state.graphs(self.goal) + 1
+        made = {
+            spec.name: self._t.log.post(
+                "task.created", task_created(self.goal, spec, by, plan), agent=self.record.agent, cause=(self.goal,)
+            ).seq
+            for spec in specs
+        }
+        await self._t.log.flush()
+        return made
+
     def _plans(self) -> int:
-        """How often tasks were made: between two plans lies a judgement of all that had landed."""
-        return self.record.judged + (1 if self.tasks else 0)
+        """How often the goal was split into tasks, since the user last let it go on."""
+        return self._tasks_state.graphs(self.goal) - self._plan_record.before
+
+    # --- trials ------------------------------------------------------------------------------------------
+
+    async def _try_those_left(self) -> bool:
+        """Try what nobody has begun, such as the user's own tasks; False if the goal has stopped instead."""
+        # Those that the harness made are failing checks.
+        left = {
+            seq: task
+            for seq, task in self.tasks.items()
+            if task.state == "open" and not task.agent and task.by != "harness"
+        }
+        findings = await self._try([task.spec for task in left.values()], send_back=False)
+        if findings.wrong:
+            await self._stop("blocked", f"{' '.join(findings.wrong)} {CORRECT}")
+            return False
+        await self._leave_out({task.spec.name: seq for seq, task in left.items()}, findings)
+        return True
+
+    async def _leave_out(self, made: dict[str, int], findings: Findings) -> None:
+        tip = await self._tip() if findings.done else ""
+        for name in findings.done:
+            why = f"not worked on: its acceptance commands passed already at {tip[:10]}"
+            await self._task("task.done", made[name], merge=None, commit=tip, why=why)
+
+    async def _try(self, specs: Sequence[TaskSpec], *, send_back: bool) -> Findings:
+        """Run the acceptance commands of `specs` on a clean checkout of the tip, but for what is known of its tree.
+
+        What comes out is written down; with `send_back` the lead is told of what is wrong with the graph.
+        """
+        tip = await self._tip()
+        tree = await self._t.git.tree_of(tip)
+        ran: dict[str, CallResult] = {}
+        for spec in specs:
+            if all(command in ran or self._known_result(command, tree) for command in spec.accept):
+                continue
+            self._t.rest(self.goal)
+            needs = (*spec.reads, *spec.writes) or None
+            place = await clean_place(self._t, self._check_path, tip, needs)
+            results = await run_commands(self._t, spec.accept, place, "try", self.goal)
+            ran.update(zip(spec.accept, results, strict=True))
+        trials = self._plan_record.trials
+        passed = {command: trial.passed for command, trial in trials.items() if trial.tree == tree}
+        passed |= {command: result.ok for command, result in ran.items()}
+        known = {task.spec.name: task.spec for task in self.tasks.values()} | {spec.name: spec for spec in specs}
+        findings = judge(specs, ran, passed, known, (await self._known()).files)
+        report = findings.report() if findings.wrong or (send_back and findings.done) else ""
+        if ran or report:
+            await self._emit_raw(
+                "tasks.tried",
+                {
+                    "goal": self.goal,
+                    "agent": self.record.agent if send_back else "",
+                    "tree": tree,
+                    "commit": tip,
+                    "checks": as_checks(list(ran), list(ran.values())),
+                    "report": report,
+                },
+            )
+        return findings
+
+    def _known_result(self, command: str, tree: str) -> bool:
+        """Whether a run of `command` on `tree` is known that stands. A failure by which a graph went back does not:
+        the user may have made the command run since."""
+        plan = self._plan_record
+        trial = plan.trials.get(command)
+        if trial is None or trial.tree != tree:
+            return False
+        return trial.passed or trial.call > plan.returned or command in self.record.verify
 
     async def _by_checks(self) -> list[TaskSpec]:
         place = await self._clean_place(await self._tip())
@@ -134,32 +245,39 @@ class FanOutRunner(GoalRunner):
         record = self.record
         place = await self._clean_place(await self._tip())
         await self._agent_state("running", f"splits goal {self.goal} into tasks")
-        since = max(self.goal, max(self.tasks, default=0))
         try:
             await self._t.loop.turn(Task(record.agent, place, self.goal, self.goal, tuple(record.verify)))
         finally:
             await self._agent_state("idle", "")
-        return proposed(list(self._t.log.events(since=since)), record.agent)
+        return proposed(list(self._t.log.events(since=self._since)), record.agent)
 
     async def _may_run(self, specs: Sequence[TaskSpec]) -> bool:
-        """Whether the acceptance commands may run: those that the user typed may; others are asked about, once."""
-        new = sorted({command for spec in specs for command in spec.accept} - set(self.record.verify))
-        if not new:
-            return True
-        verdict = self._t.executor.policy.landing(None)
+        """Whether the acceptance commands may run: those that the user typed may; others are asked about, once.
+
+        The answer is bound to exactly these commands: another graph with another one is another question.
+        """
+        typed = {*self.record.verify, *self._granted}
+        new = sorted({command for spec in specs for command in spec.accept} - typed)
+        rules = self._t.approvals.rules
+        found = {command: await rules.covers_command(command, root=self._check_path, isolated=True) for command in new}
+        covered = {command: rule for command, rule in found.items() if rule is not None}
+        verdict = self._t.executor.policy.acceptance(new, covered)
         granted, why = verdict.decision == "allow", verdict.rule
+        asked = [command for command in new if command not in covered]
         if verdict.decision == "ask":
             shown = {
                 "tasks": [f"{spec.name}: {spec.goal}" for spec in specs],
-                "commands": new,
+                "commands": asked,
                 "where": "in clean checkouts of the tasks' work",
             }
             answer = await self._t.approvals.ask(
                 "tasks", "run the tasks' acceptance commands", shown, agent=self.record.agent
             )
             granted, why = answer.granted, answer.why or "the user's answer"
-        if not granted:
-            await self._stop("blocked", f"The tasks' acceptance commands were denied ({why}): {'; '.join(new)}")
+        if granted:
+            self._granted.update(new)
+        else:
+            await self._stop("blocked", f"The tasks' acceptance commands were denied ({why}): {'; '.join(asked)}")
         return granted
 
     # --- workers -----------------------------------------------------------------------------------------
@@ -456,7 +574,9 @@ class FanOutRunner(GoalRunner):
         tip = await self._tip()
         results = await self._verify(await self._clean_place(tip), "judge")
         passed = all(result.ok for result in results)
-        report = "" if passed else f"{self._report(results)} Propose the tasks that are left."
+        untouched = [task.spec.name for task in self.tasks.values() if task.state == "done" and task.why]
+        more = f" Nobody worked on {', '.join(untouched)}: the acceptance commands passed already." if untouched else ""
+        report = "" if passed else f"{self._report(results)}{more} Propose the tasks that are left."
         await self._judged("landing", await self._t.git.tree_of(tip), tip, results, passed, report)
 
     async def _land(self) -> None:
@@ -525,8 +645,8 @@ class FanOutRunner(GoalRunner):
         return event.seq
 
 
-def task_created(goal: int, spec: TaskSpec, by: str) -> dict[str, object]:
-    """The data of task.created for `spec`; `by` is user, lead or harness."""
+def task_created(goal: int, spec: TaskSpec, by: str, plan: int = 1) -> dict[str, object]:
+    """The data of task.created for `spec` in the goal's graph number `plan`; `by` is user, lead or harness."""
     return {
         "goal": goal,
         "name": spec.name,
@@ -537,6 +657,7 @@ def task_created(goal: int, spec: TaskSpec, by: str) -> dict[str, object]:
         "after": list(spec.after),
         "risk": spec.risk,
         "by": by,
+        "plan": plan,
     }
 
 

@@ -33,7 +33,7 @@ from musecode_jupyter.runtime.errors import (
 )
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
-from musecode_jupyter.skills.verify_command import cannot_run
+from musecode_jupyter.skills.verify_command import cannot_run, last_line
 from musecode_jupyter.tools.executor import CallResult
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
@@ -137,7 +137,7 @@ class GoalRunner:
         missing = next((r for r in results if cannot_run(r)), None)
         head = await self._t.git.tree_of(self._start)
         if missing is not None:
-            await self._stop("blocked", f"The verify command cannot run: {_last_line(missing.output)}")
+            await self._stop("blocked", f"The verify command cannot run: {last_line(missing.output)}")
             return
         passed = all(r.ok for r in results)
         await self._judged("baseline", head, self._start, results, passed, "")
@@ -437,8 +437,3 @@ class GoalRunner:
 
     async def _emit_raw(self, kind: str, data: dict[str, object]) -> int:
         return await self._t.emit(kind, data, self.goal)
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("[exit")]
-    return lines[-1] if lines else "it was not found"

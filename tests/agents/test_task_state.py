@@ -98,3 +98,37 @@ def test_what_bounced_too_often_runs_alone_and_what_waits_goes_on_when_the_goal_
     story.gen = 2
     story.tell("goal.resumed")
     assert story.state.tasks[task].state == "abandoned"
+
+
+def test_graphs_are_counted_not_judgements() -> None:
+    """Three judgements of one graph were taken for three graphs, and the goal stalled without another."""
+    story = Story()
+    story.task("a")
+    story.task("b")
+    judged = {"tree": "1" * 40, "where": "landing", "report": "no", "passed": False}
+    check = {"command": "true", "passed": False, "exit": 1, "call": 5, "seconds": 0.1}
+    for _ in range(3):
+        last = story.tell("goal.judged", checks=[check], **judged)
+    assert story.state.graphs(GOAL) == 1
+    assert story.state.plan(GOAL).settled == last
+    story.task("c", plan=2)
+    story.task("d", plan=2)
+    assert story.state.graphs(GOAL) == 2
+    assert story.state.plan(GOAL).before == 0
+    story.tell("goal.resumed", why="asked", branch=None)
+    assert (story.state.plan(GOAL).before, story.state.graphs(GOAL)) == (2, 2), "the user's word gives it new ones"
+    trials = story.state.plan(GOAL).trials
+    text = tasks_text(story.state.of_goal(GOAL), Repository(), trials)
+    assert text.count("done when `true` passes (on tree 1111111111 of your branch: exit 1)") == 4
+
+
+def test_no_task_is_taken_while_the_goal_rests() -> None:
+    story = Story()
+    taken, waits = story.task("a"), story.task("b")
+    story.tell("task.leased", task=taken, agent="worker-1", worktree=5, text="Task a: do a")
+    story.tell("task.paused", task=waits, why="stopped by the user")
+    story.tell("goal.paused", why="asked")
+    assert [task.state for task in story.state.tasks.values()] == ["open", "paused"]
+    assert "[10] a: to go on" in story.text()
+    story.tell("goal.resumed", why="asked", branch=None)
+    assert [task.state for task in story.state.tasks.values()] == ["open", "open"]

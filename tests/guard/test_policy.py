@@ -56,6 +56,19 @@ def test_a_landing_needs_a_rule_a_mode_or_an_answer(mode: str, expected: str) ->
     assert policy.landing("session rule 4: land on main").decision == "allow"
 
 
+@pytest.mark.parametrize(("mode", "expected"), [("ask", "ask"), ("deny", "deny"), ("allow-workspace", "allow")])
+def test_acceptance_commands_of_a_model_need_rules_for_all_of_them_a_mode_or_an_answer(
+    mode: str, expected: str
+) -> None:
+    policy = Policy(parse_mode(mode), True)
+    assert policy.acceptance(["a", "b"], {"a": "rule 3: a"}).decision == expected
+    covered = policy.acceptance(["a", "b"], {"a": "rule 3: a", "b": "rule 4: b"})
+    assert (covered.decision, covered.rule) == ("allow", "rule 3: a, rule 4: b")
+    assert policy.acceptance([], {}).decision == "allow"
+    nobody = Policy(parse_mode(mode), False).acceptance(["a"], {}).decision
+    assert nobody == ("deny" if expected == "ask" else expected)
+
+
 def test_the_mode_is_named_wrongly() -> None:
     with pytest.raises(ConfigurationError, match="ask, deny, allow-workspace"):
         parse_mode("yes")

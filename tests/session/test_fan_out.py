@@ -297,7 +297,9 @@ def test_one_worker_is_stopped_and_the_others_go_on(repo: Repo) -> None:
     assert repo.branches == ["main"]
 
 
-@pytest.mark.parametrize("when", ["worktree.creating", "task.leased", "merge.enqueued", "merge.landing", "merge.landed"])
+@pytest.mark.parametrize(
+    "when", ["worktree.creating", "task.leased", "merge.enqueued", "merge.landing", "merge.landed"]
+)
 def test_a_worker_that_is_stopped_at_any_point_loses_nothing(repo: Repo, when: str) -> None:
     """Also while its work lands: then it has landed, and nothing waits."""
     stopped: list[str] = []

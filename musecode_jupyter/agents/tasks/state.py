@@ -13,18 +13,20 @@ from musecode_jupyter.log.events import Event
 Standing = Literal["open", "leased", "paused", "done", "abandoned"]
 OVER = frozenset({"done", "abandoned"})
 _RESTS = frozenset({"goal.paused", "goal.stopped", "goal.resumed"})
+_OF_PLANS = frozenset({"goal.judged", "goal.edited", "tasks.tried"})
 
 
 class TaskRecord(BaseModel):
     """One task. `gen` is the generation of the process that leased it: the lease ends with that process.
 
     `since` is the event from which the worker works on it: its first lease, or the bounce that sent it back. `read`
-    and `written` are the files that its worker really saw and changed.
+    and `written` are the files that its worker really saw and changed. `plan` is the number of its graph.
     """
 
     goal: int
     spec: TaskSpec
     by: str
+    plan: int = 1
     state: Standing = "open"
     agent: str = ""
     worktree: int | None = None
@@ -45,12 +47,44 @@ class TaskRecord(BaseModel):
         return FileSets.of(self.spec, self.read, self.written)
 
 
+class Trial(BaseModel):
+    """How a command ended on a clean checkout of `tree`; `call` is its tool call."""
+
+    tree: str
+    passed: bool
+    exit: int | None
+    call: int
+
+
+class PlanRecord(BaseModel):
+    """What a goal's graphs came to. `trials` has the newest of each command.
+
+    `settled` is the event after which the tasks that there were do not stand for the goal any more: all that had
+    landed was judged, or the goal has another text. `before` is how many graphs there were when the user last let it
+    go on, `returned` the event with which a graph last went back to the lead.
+    """
+
+    trials: dict[str, Trial] = Field(default_factory=dict)
+    settled: int = 0
+    before: int = 0
+    returned: int = 0
+
+
 class TasksState(BaseModel):
-    """Tasks by seq of task.created. `gen` is the generation of the newest event."""
+    """Tasks by seq of task.created, plans by seq of goal.set. `gen` is the generation of the newest event."""
 
     tasks: dict[int, TaskRecord] = Field(default_factory=dict)
+    plans: dict[int, PlanRecord] = Field(default_factory=dict)
     by_worktree: dict[int, int] = Field(default_factory=dict)
     gen: int = 0
+
+    def plan(self, goal: int) -> PlanRecord:
+        """What the graphs of one goal came to."""
+        return self.plans.get(goal) or PlanRecord()
+
+    def graphs(self, goal: int) -> int:
+        """How many graphs the goal was split into."""
+        return max((task.plan for task in self.of_goal(goal).values()), default=0)
 
     def of_goal(self, goal: int) -> dict[int, TaskRecord]:
         """The tasks of one goal, in the order in which they were made."""
@@ -74,7 +108,9 @@ class TasksReducer:
         if event.kind == "task.created":
             self._created(state, event)
         elif event.kind in _RESTS:
-            self._rests(state.of_goal(event.data["goal"]), event)
+            self._rests(state, event)
+        elif event.kind in _OF_PLANS:
+            self._plan(state.plans.setdefault(event.data["goal"], PlanRecord()), event)
         elif event.kind.startswith("task."):
             self._task(state, state.tasks[event.data["task"]], event)
         elif event.kind in {"file.observed", "file.changed"}:
@@ -85,12 +121,29 @@ class TasksReducer:
                 if event.data["path"] not in seen:
                     seen.append(event.data["path"])
 
-    def _rests(self, tasks: dict[int, TaskRecord], event: Event) -> None:
+    def _rests(self, state: TasksState, event: Event) -> None:
         """A goal that rests has no worker at work, and one that goes on waits for nobody."""
-        wanted, why = ("paused", "") if event.kind == "goal.resumed" else ("leased", "the goal rests")
-        for task in tasks.values():
+        goal, goes_on = event.data["goal"], event.kind == "goal.resumed"
+        wanted, why = ("paused", "") if goes_on else ("leased", "the goal rests")
+        for task in state.of_goal(goal).values():
             if task.state == wanted:
                 task.state, task.why = "open", why
+        if goes_on and goal in state.plans:
+            state.plans[goal].before = state.graphs(goal)
+
+    def _plan(self, plan: PlanRecord, event: Event) -> None:
+        data = event.data
+        if event.kind == "goal.edited":
+            plan.settled = event.seq if data["text"] is not None else plan.settled
+            return
+        for check in data["checks"]:
+            plan.trials[check["command"]] = Trial(
+                tree=data["tree"], passed=check["passed"], exit=check["exit"], call=check["call"]
+            )
+        if event.kind == "goal.judged" and data["where"] == "landing":
+            plan.settled = event.seq
+        elif event.kind == "tasks.tried" and data["report"]:
+            plan.returned = event.seq
 
     def _created(self, state: TasksState, event: Event) -> None:
         data = event.data
@@ -103,7 +156,8 @@ class TasksReducer:
             after=tuple(data["after"]),
             risk=data["risk"],
         )
-        state.tasks[event.seq] = TaskRecord(goal=data["goal"], spec=spec, by=data["by"])
+        # Logs of earlier versions count no plans.
+        state.tasks[event.seq] = TaskRecord(goal=data["goal"], spec=spec, by=data["by"], plan=data.get("plan", 1))
 
     def _task(self, state: TasksState, task: TaskRecord, event: Event) -> None:
         data = event.data
@@ -124,6 +178,6 @@ class TasksReducer:
         elif event.kind == "task.paused":
             task.state, task.why = "paused", data["why"]
         elif event.kind == "task.done":
-            task.state, task.merge, task.commit, task.why = "done", data["merge"], data["commit"], ""
+            task.state, task.merge, task.commit, task.why = "done", data["merge"], data["commit"], data.get("why", "")
         elif event.kind == "task.abandoned":
             task.state, task.why = "abandoned", data["why"]

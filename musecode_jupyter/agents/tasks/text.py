@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import combinations
+from types import MappingProxyType
 
 from musecode_jupyter.agents.tasks.scheduling import Repository, obstacles
-from musecode_jupyter.agents.tasks.state import OVER, TaskRecord
+from musecode_jupyter.agents.tasks.state import OVER, TaskRecord, Trial
 
 _INDENT = "     "
 
 
-def tasks_text(tasks: Mapping[int, TaskRecord], repository: Repository) -> str:
-    """All that is known of `tasks`, which belong to one goal; their numbers are those of their events."""
+def tasks_text(
+    tasks: Mapping[int, TaskRecord], repository: Repository, trials: Mapping[str, Trial] = MappingProxyType({})
+) -> str:
+    """All that is known of `tasks`, which belong to one goal; their numbers are those of their events.
+
+    `trials` has how acceptance commands ended on clean checkouts of the user's branch, before work or when judged.
+    """
     lines: list[str] = []
     for seq, task in tasks.items():
         spec = task.spec
         lines.append(f"[{seq}] {spec.name}: {_standing(task, tasks)}")
         lines += [f"{_INDENT}{line}" for line in spec.goal.strip().splitlines()]
-        lines += [f"{_INDENT}done when `{command}` passes" for command in spec.accept]
+        lines += [f"{_INDENT}done when `{command}` passes{_tried(trials.get(command))}" for command in spec.accept]
         lines.append(f"{_INDENT}reads {_named(spec.reads)}{_beyond(task.wider.reads)}")
         lines.append(f"{_INDENT}writes {_named(spec.writes)}{_beyond(task.wider.writes)}")
         if spec.after:
@@ -44,8 +50,17 @@ def _standing(task: TaskRecord, tasks: Mapping[int, TaskRecord]) -> str:
         back = f", sent back {task.bounces} time{'s' * (task.bounces != 1)}: {task.why}" if task.bounces else ""
         return f"{task.agent} works on it{back}"
     if task.state == "done":
-        return f"done, landed by merge {task.merge}" if task.merge is not None else "done, nothing had to change"
+        if task.merge is None:
+            return f"done, {task.why or 'nothing had to change'}"
+        return f"done, landed by merge {task.merge}"
     return f"{'waits for you' if task.state == 'paused' else 'given up'}: {task.why}"
+
+
+def _tried(trial: Trial | None) -> str:
+    if trial is None:
+        return ""
+    ended = "passed" if trial.passed else "failed" if trial.exit is None else f"exit {trial.exit}"
+    return f" (on tree {trial.tree[:10]} of your branch: {ended})"
 
 
 def _named(paths: tuple[str, ...]) -> str:
