@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from musecode_jupyter.runtime.syntax import parse
+
 _TEST_FILE = re.compile(r"(^|/)(test_[^/]*|[^/]*_test|conftest)\.py$")
 _TEST_FOLDER = re.compile(r"(^|/)tests?/")
 
@@ -72,7 +74,7 @@ class CodeIndex:
         index = cls()
         for path, text in files.items():
             try:
-                index._trees[path] = ast.parse(text)
+                index._trees[path] = parse(text)
             except (SyntaxError, ValueError):
                 continue
             index._modules[module_name(path)] = path

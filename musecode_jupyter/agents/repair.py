@@ -21,6 +21,7 @@ from musecode_jupyter.agents.check_output import FailingTest, excerpt, failing_t
 from musecode_jupyter.agents.code_index import CodeIndex, Definition, is_test_file
 from musecode_jupyter.agents.slips import corrections, place_of
 from musecode_jupyter.runtime.errors import ToolProblem
+from musecode_jupyter.runtime.syntax import parse
 
 MAX_TRIES = 32
 
@@ -277,7 +278,7 @@ def _corrected(suspect: Suspect, kind: Kind, source: str) -> tuple[tuple[int, st
 
 def _parses(lines: Sequence[str]) -> bool:
     try:
-        ast.parse("\n".join(lines))
+        parse("\n".join(lines))
     except (SyntaxError, ValueError):
         return False
     return True
@@ -317,14 +318,14 @@ def edit_from_answer(
     # Models drop the punctuation that a line ends with; it belongs to the lines around it.
     candidates += [new + mark for mark in ":,({[" if stripped.endswith(mark) and not new.endswith(mark)]
     candidates += _parts_of_change(stripped, new)
-    before = ast.dump(ast.parse(source))
+    before = ast.dump(parse(source))
     refused = {edit.new.strip() for edit in tried if edit.path == suspect.path and edit.old == old_full}
     problem = ""
     for candidate in candidates:
         new_full = f"{indentation}{candidate}{ending}"
         changed = [*lines[: number - 1], new_full, *lines[number:]]
         try:
-            after = ast.dump(ast.parse("\n".join(changed) + "\n"))
+            after = ast.dump(parse("\n".join(changed) + "\n"))
         except (SyntaxError, ValueError) as error:
             problem = problem or f"new_line is a syntax error: {getattr(error, 'msg', error)}"
             continue
@@ -406,7 +407,7 @@ def _offered(suspect: Suspect, source: str, tried: Sequence[Tried]) -> dict[str,
 def _lines_worth_changing(start: int, end: int, source: str) -> list[int]:
     """Numbers of the lines that hold a decision: no comments, docstrings, bare keywords or brackets."""
     try:
-        tree = ast.parse(source)
+        tree = parse(source)
     except SyntaxError:
         return []
     skipped: set[int] = set()

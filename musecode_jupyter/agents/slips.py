@@ -14,6 +14,8 @@ import re
 import tokenize
 from collections.abc import Iterator, Sequence
 
+from musecode_jupyter.runtime.syntax import parse
+
 _GROUPS: tuple[tuple[str, ...], ...] = (
     ("<", "<=", ">", ">=", "==", "!="),
     ("+=", "-=", "*="),
@@ -126,7 +128,7 @@ def _names(context: str) -> tuple[list[str], list[str]]:
     names: dict[str, None] = {}
     attributes: dict[str, None] = {}
     try:
-        tree = ast.parse(_dedented(context))
+        tree = parse(_dedented(context))
     except (SyntaxError, ValueError):
         return [], []
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
@@ -153,7 +155,7 @@ def _swapped_arguments(text: str) -> Iterator[str]:
     skipped = 2 if re.match(r"elif\b", text) else 0
     statement = text[skipped:] + " pass" if text.endswith(":") else text.rstrip(",")
     try:
-        tree = ast.parse(statement)
+        tree = parse(statement)
     except (SyntaxError, ValueError):
         return
     raw = text.encode()

@@ -16,6 +16,7 @@ from IPython.core.displaypub import DisplayPublisher
 
 from musecode_jupyter.jupyter.cells import clipped, plain
 from musecode_jupyter.jupyter.output import Output
+from musecode_jupyter.runtime.syntax import parse
 
 if TYPE_CHECKING:
     from musecode_jupyter.jupyter.user_code import CodeRequest
@@ -172,7 +173,7 @@ def _remember(name: str, source: str) -> None:
 
 
 def _compiled(source: str, name: str) -> tuple[Any, Any]:
-    tree = ast.parse(source, name)
+    tree = parse(source, name)
     last = tree.body[-1] if tree.body else None
     if not isinstance(last, ast.Expr):
         return compile(tree, name, "exec"), None

@@ -203,7 +203,7 @@ class FanOutRunner(GoalRunner):
         passed = {command: trial.passed for command, trial in trials.items() if trial.tree == tree}
         passed |= {command: result.ok for command, result in ran.items()}
         known = {task.spec.name: task.spec for task in self.tasks.values()} | {spec.name: spec for spec in specs}
-        findings = judge(specs, ran, passed, known, (await self._known()).files)
+        findings = judge(specs, ran, passed, known, (await self._known()).paths)
         report = findings.report() if findings.wrong or (send_back and findings.done) else ""
         if ran or report:
             await self._emit_raw(
@@ -464,7 +464,7 @@ class FanOutRunner(GoalRunner):
         if await self._t.git.ref(branch) is None:
             return Verdict("held", 0, branch_gone(self.record))
         written = set(await self._t.git.diff_paths(tree.base, commit))
-        await self._learn_imports(inside)
+        await self._learn_imports(inside, written)
         verdict = await self._f.queue.submit(
             Work(
                 goal=self.goal,
@@ -502,9 +502,11 @@ class FanOutRunner(GoalRunner):
             f"Nothing was changed, and the check fails:\n{output}",
         )
 
-    async def _learn_imports(self, inside: Git) -> None:
-        found = await imports_below(self._t.effects, inside.root, await inside.list_files())
-        for path, used in [*(await self._known()).imports.items(), *found.items()]:
+    async def _learn_imports(self, inside: Git, written: set[str]) -> None:
+        """Add what the `written` files of a worktree import to what is known of the others."""
+        known = (await self._known()).imports
+        found = await imports_below(self._t.effects, inside.root, await inside.list_files(), sorted(written))
+        for path, used in [*(known.items() if not self._imports else ()), *found.items()]:
             self._imports[path] = self._imports.get(path, frozenset()) | used
 
     def _affected(self, seq: int, written: set[str]) -> tuple[str, ...]:
@@ -621,7 +623,7 @@ class FanOutRunner(GoalRunner):
         """Write down what the task reads and writes beyond what was declared, if that has grown."""
         if self.tasks[seq].state in OVER or not (self.tasks[seq].read or self.tasks[seq].written):
             return
-        files = (await self._known()).files
+        files = (await self._known()).paths
         task = self.tasks[seq]
         declared = expand(task.spec.writes, files)
         wider = FileSets(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from musecode_jupyter.agents.tasks.graph import TaskSpec, meeting
+from musecode_jupyter.agents.tasks.graph import Files, TaskSpec, meeting
 from musecode_jupyter.skills.verify_command import cannot_run, last_line
 from musecode_jupyter.tools.executor import CallResult
 
@@ -40,12 +40,12 @@ def judge(
     ran: Mapping[str, CallResult],
     passed: Mapping[str, bool],
     known: Mapping[str, TaskSpec],
-    files: Sequence[str],
+    files: Files,
 ) -> Findings:
     """What the trials say of `specs`.
 
     `ran` has the runs by command, `passed` also what is known from before; `known` all tasks of the goal by name,
-    `files` the paths of the commit. A task that comes after others is judged once they have landed, by the queue: a
+    `files` those of the commit. A task that comes after others is judged once they have landed, by the queue: a
     command that passes now, or that lacks what they make, says nothing yet.
     """
     wrong = []
@@ -71,13 +71,13 @@ def _before(spec: TaskSpec, known: Mapping[str, TaskSpec]) -> list[TaskSpec]:
     return list(found.values())
 
 
-def _may_be_made(command: str, output: str, makers: Sequence[TaskSpec], files: Collection[str]) -> bool:
+def _may_be_made(command: str, output: str, makers: Sequence[TaskSpec], files: Files) -> bool:
     """Whether the command lacks only what one of the tasks is to make: a file that it names and that is not there."""
-    missing = _named(command, output) - set(files)
+    missing = _named(command, output) - files.known
     for task in makers:
         if any(_like_path(path) for path in missing) and not task.writes:
             return True
-        if any(meeting([path], task.writes, sorted(files)) for path in missing if _like_path(path)):
+        if any(meeting([path], task.writes, files) for path in missing if _like_path(path)):
             return True
         if missing & set(task.writes):
             return True

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -115,12 +117,18 @@ class Tool:
 
     def spec(self) -> ToolSpec:
         """The tool as shown to a model."""
-        schema = self.arguments.model_json_schema(by_alias=False)
-        schema.pop("title", None)
-        schema.pop("description", None)
-        for prop in schema.get("properties", {}).values():
-            prop.pop("title", None)
-        return ToolSpec(name=self.name, description=self.description, parameters=schema)
+        return ToolSpec(name=self.name, description=self.description, parameters=deepcopy(_schema(self.arguments)))
+
+
+@cache
+def _schema(arguments: type[Arguments]) -> dict[str, Any]:
+    """Making it takes a few milliseconds, for each tool and each agent that is made."""
+    schema = arguments.model_json_schema(by_alias=False)
+    schema.pop("title", None)
+    schema.pop("description", None)
+    for prop in schema.get("properties", {}).values():
+        prop.pop("title", None)
+    return schema
 
 
 @dataclass(frozen=True)

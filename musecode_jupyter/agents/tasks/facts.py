@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 
 from musecode_jupyter.agents.code_index import module_name
 from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import ToolProblem
+from musecode_jupyter.runtime.syntax import parse
 from musecode_jupyter.tools.files import read_bytes
 
 MOST_FILES = 4_000
 MOST_BYTES = 400_000
 
 
-def imports_of(sources: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """Which of the Python files `sources` (text by path) each one imports; files that do not parse import nothing."""
-    by_module = {module_name(path): path for path in sources}
+def imports_of(sources: Mapping[str, str], others: Collection[str] = ()) -> dict[str, frozenset[str]]:
+    """Which Python files each of `sources` (text by path) imports, of these and of `others` (paths).
+
+    Files that do not parse import nothing.
+    """
+    by_module = {module_name(path): path for path in [*others, *sources]}
     found: dict[str, frozenset[str]] = {}
     for path, text in sources.items():
         try:
-            tree = ast.parse(text)
+            tree = parse(text)
         except (SyntaxError, ValueError, RecursionError):
             continue
         names = {name for node in ast.walk(tree) for name in _imported(node, path)}
@@ -30,22 +34,25 @@ def imports_of(sources: Mapping[str, str]) -> dict[str, frozenset[str]]:
     return {path: used for path, used in found.items() if used}
 
 
-def read_imports(root: Path, files: list[str]) -> dict[str, frozenset[str]]:
-    """`imports_of` the Python files among `files` below `root`; blocks while it reads them."""
+def read_imports(root: Path, files: list[str], only: Collection[str] | None = None) -> dict[str, frozenset[str]]:
+    """`imports_of` the Python files among `files` below `root`, or just `only` these; blocks while it reads them."""
+    python = [name for name in files if name.endswith(".py")]
     sources: dict[str, str] = {}
-    for name in [name for name in files if name.endswith(".py")][:MOST_FILES]:
+    for name in [name for name in python if only is None or name in only][:MOST_FILES]:
         try:
             _, data = read_bytes(root, name, limit=MOST_BYTES)
         except (ToolProblem, OSError):
             continue
         sources[name] = (data or b"").decode("utf-8", "replace")
-    return imports_of(sources)
+    return imports_of(sources, python if only is not None else ())
 
 
 @answered
-async def imports_below(effects: Effects, root: Path, files: list[str]) -> dict[str, frozenset[str]]:
+async def imports_below(
+    effects: Effects, root: Path, files: list[str], only: list[str] | None = None
+) -> dict[str, frozenset[str]]:
     """`read_imports` off the loop."""
-    return await effects.disk(read_imports, root, files)
+    return await effects.disk(read_imports, root, files, only)
 
 
 def _imported(node: ast.AST, path: str) -> list[str]:

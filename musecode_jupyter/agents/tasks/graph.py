@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice, takewhile
 from pathlib import PurePosixPath
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -114,34 +117,62 @@ def _cycle(after: Mapping[str, Sequence[str]]) -> list[str]:
     return []
 
 
-def expand(patterns: Iterable[str], files: Iterable[str]) -> frozenset[str]:
-    """The files that `patterns` mean: those of `files` that match, and each plain path also if it is new."""
-    known = sorted(set(files))
-    found: set[str] = set()
-    for pattern in patterns:
-        path = str(PurePosixPath(pattern))
+class Files:
+    """The paths of a repository, sorted; remembers which of them a pattern means."""
+
+    def __init__(self, paths: Iterable[str] = ()) -> None:
+        self.paths = tuple(sorted(set(paths)))
+        self.known = frozenset(self.paths)
+        self._meant: dict[str, frozenset[str]] = {}
+
+    @classmethod
+    def of(cls, paths: Iterable[str] | Files) -> Files:
+        """`paths` as such, if they are not already."""
+        return paths if isinstance(paths, Files) else cls(paths)
+
+    def meant(self, pattern: str) -> frozenset[str]:
+        """The files that `pattern` means: those that match, and a plain path also if it is new."""
+        found = self._meant.get(pattern)
+        if found is None:
+            found = self._meant[pattern] = self._look(pattern)
+        return found
+
+    def _look(self, pattern: str) -> frozenset[str]:
         if _GLOB.search(pattern):
-            wanted = re.compile(glob_expression(pattern))
-            found.update(name for name in known if wanted.fullmatch(name))
-            continue
-        below = [name for name in known if path == "." or name.startswith(f"{path}/")]
-        found.update(below or [path])
-    return frozenset(found)
+            wanted = _expression(pattern)
+            return frozenset(name for name in self.paths if wanted.fullmatch(name))
+        path = str(PurePosixPath(pattern))
+        if path == ".":
+            return self.known or frozenset({path})
+        first = bisect_left(self.paths, f"{path}/")
+        below = frozenset(takewhile(lambda name: name.startswith(f"{path}/"), islice(self.paths, first, None)))
+        return below or frozenset({path})
 
 
-def meeting(first: Iterable[str], second: Iterable[str], files: Sequence[str]) -> list[str]:
+def expand(patterns: Iterable[str], files: Iterable[str] | Files) -> frozenset[str]:
+    """The files that `patterns` mean: those of `files` that match, and each plain path also if it is new."""
+    known = Files.of(files)
+    return frozenset().union(*(known.meant(pattern) for pattern in patterns))
+
+
+def meeting(first: Iterable[str], second: Iterable[str], files: Iterable[str] | Files) -> list[str]:
     """Where two sets of patterns can mean one file, sorted: files that are there, and patterns for new ones."""
-    mine, theirs = expand(first, files), expand(second, files)
-    found = set(mine & theirs)
-    known = set(files)
+    known = Files.of(files)
+    found = set(expand(first, known) & expand(second, known))
     # Either may make files that are not there yet: then what the patterns could mean is compared, on the safe side.
     for one in first:
         for other in second:
-            if _could_meet(one, other) and not {n for n in expand([one], files) & expand([other], files) if n in known}:
+            if _could_meet(one, other) and not known.meant(one) & known.meant(other) & known.known:
                 found.add(one if one == other else f"{one} / {other}")
     return sorted(found - {"."})
 
 
+@lru_cache(maxsize=1024)
+def _expression(glob: str) -> re.Pattern[str]:
+    return re.compile(glob_expression(glob))
+
+
+@lru_cache(maxsize=8192)
 def _could_meet(one: str, other: str) -> bool:
     globs = [bool(_GLOB.search(pattern)) for pattern in (one, other)]
     if not any(globs):
@@ -152,7 +183,7 @@ def _could_meet(one: str, other: str) -> bool:
         return a == b or a in b.parents or b in a.parents
     glob, path = (one, other) if globs[0] else (other, one)
     plain = PurePosixPath(path)
-    return re.fullmatch(glob_expression(glob), str(plain)) is not None or plain in (_fixed(glob), *_fixed(glob).parents)
+    return _expression(glob).fullmatch(str(plain)) is not None or plain in (_fixed(glob), *_fixed(glob).parents)
 
 
 def _fixed(glob: str) -> PurePosixPath:

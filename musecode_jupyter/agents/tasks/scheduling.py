@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
-from musecode_jupyter.agents.tasks.graph import TaskSpec, expand, meeting
+from musecode_jupyter.agents.tasks.graph import Files, TaskSpec, expand, meeting
 
 SERIAL = (
     "**/*.lock",
@@ -50,6 +51,11 @@ class Repository:
     commits: Mapping[str, int] = field(default_factory=dict)
     serial: tuple[str, ...] = SERIAL
 
+    @cached_property
+    def paths(self) -> Files:
+        """The files, and what patterns mean of them."""
+        return Files(self.files)
+
 
 @dataclass(frozen=True)
 class FileSets:
@@ -74,7 +80,7 @@ def obstacles(one: FileSets, other: FileSets, repository: Repository) -> list[st
     if not one.writes or not other.writes:
         return ["one of them does not say what it writes"]
     found: list[str] = []
-    files = repository.files
+    files = repository.paths
     both = meeting(one.writes, other.writes, files)
     if both:
         found.append(f"both write {_some(both)}")
@@ -186,9 +192,11 @@ def weights(tasks: Sequence[TaskSpec]) -> dict[str, int]:
 
 def _serial(mine: frozenset[str], theirs: frozenset[str], repository: Repository) -> list[str]:
     kinds = []
+    ours, others = Files(mine), Files(theirs)
     for pattern in repository.serial:
-        a, b = expand([pattern], mine) & mine, expand([pattern], theirs) & theirs
-        if a and b and not (a & b):
+        a = ours.meant(pattern) & mine
+        b = others.meant(pattern) & theirs if a else frozenset()
+        if b and not (a & b):
             kinds.append(f"{sorted(a)[0]} and {sorted(b)[0]}")
     return [f"changes of such files do not add up: {_some(kinds)}"] if kinds else []
 
