@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures.crew_bench import nothing_left, run_crew
 from fixtures.crew_scripts import Crew, edit, read
 from fixtures.model_scripts import Answer, Call
 from fixtures.model_server import ModelServer
@@ -298,7 +299,14 @@ def test_one_worker_is_stopped_and_the_others_go_on(repo: Repo) -> None:
 
 
 @pytest.mark.parametrize(
-    "when", ["worktree.creating", "task.leased", "merge.enqueued", "merge.landing", "merge.landed"]
+    "when",
+    [
+        "merge.landing",
+        *(
+            pytest.param(kind, marks=pytest.mark.crash)
+            for kind in ("worktree.creating", "task.leased", "merge.enqueued", "merge.tested", "merge.landed")
+        ),
+    ],
 )
 def test_a_worker_that_is_stopped_at_any_point_loses_nothing(repo: Repo, when: str) -> None:
     """Also while its work lands: then it has landed, and nothing waits."""
@@ -376,6 +384,26 @@ def test_ignored_folders_are_shared_as_the_user_says(repo: Repo, how: str) -> No
     assert landed(repo) == list(NAMES)
     assert repo.worktrees == 1
     assert repo.read("deps/check.sh") == "grep -q right $1.txt\n"
+
+
+@pytest.mark.parametrize("count", [8, pytest.param(32, marks=pytest.mark.crash)])
+def test_many_workers_at_once_leave_nothing_and_lose_nothing(tmp_path: Path, home: Path, count: int) -> None:
+    """A third of them meets with a conflict, with the user or with each other; all lands."""
+    with ModelServer(Crew(MEND)) as server:
+        # What is made once for all sessions of a process is there from here on.
+        first = Repo(tmp_path / "first")
+        with session_on(server.base_url, first.root):
+            pass
+    left: list[str] = []
+    with nothing_left(left, home):
+        ran = run_crew(tmp_path / "crew", count)
+    assert ran.result.met, ran.result.why
+    assert ran.problems == []
+    assert left == []
+    assert len(only(ran.events, "task.bounced")) == count // 3
+    leased = only(ran.events, "task.leased")
+    assert len({event.data["agent"] for event in leased}) == count
+    assert leased[-1].seq < only(ran.events, "merge.landed")[0].seq, "they did not all run at once"
 
 
 def test_what_is_kept_is_listed_with_what_it_holds(repo: Repo) -> None:
