@@ -21,9 +21,10 @@ from musecode_jupyter.runtime.effects import Effects, LiveEffects
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
 from musecode_jupyter.session import landings, looks, worktrees
-from musecode_jupyter.session.core import LEAD_NAME, SessionCore
+from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.preflight import GoalSpec, check_goal
 from musecode_jupyter.session.settings import Settings
+from musecode_jupyter.session.stops import stop_agent
 from musecode_jupyter.session.store import find_session, list_sessions
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 from musecode_jupyter.skills.limits import Limits, more
@@ -329,7 +330,7 @@ class Session:
 
         Raises UsageProblem if nothing runs, or there is no such agent or it does nothing.
         """
-        return self.call(lambda core: core.stop_agent(agent or LEAD_NAME, "stopped by the user"))
+        return self.call(lambda core: stop_agent(core, agent, "stopped by the user"))
 
     def pause(self, number: int) -> None:
         """Let goal `number` rest after the step that is under way."""

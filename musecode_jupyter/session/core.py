@@ -418,21 +418,11 @@ class SessionCore:
         else:
             await self.stop(self.goals.active, why)
 
-    async def stop_agent(self, name: str, why: str) -> str:
-        """End what one agent does, at once, and say so in a line; the lead's questions and goals end as `stop_work`.
-
-        A worker's task waits for the user; the other workers go on, and the goal ends as blocked once they are done.
-        Raises UsageProblem if there is no such agent or it does nothing.
-        """
-        if name not in self.agents.agents:
-            raise UsageProblem(f"There is no running agent {name!r}; `%muse agents` lists them.")
-        if self.agents.agents[name].role == "lead":
-            await self.stop_work(why)
-            return "Stopped; what was done so far is kept."
+    @property
+    def crew(self) -> FanOutRunner | None:
+        """What drives the workers of the active goal, while it runs with several."""
         runner = self._runners.get(self.goals.active or 0)
-        if not isinstance(runner, FanOutRunner):
-            raise UsageProblem(f"{name} has no task now; `%muse agents` says what each does.")
-        return await runner.stop_worker(name, why)
+        return runner if isinstance(runner, FanOutRunner) else None
 
     async def _stop_questions(self, why: str) -> None:
         asked = [task for task in self._questions if not task.done()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 from pathlib import Path
@@ -20,6 +21,8 @@ from musecode_jupyter.session import GoalHandle, GoalSpec, Session, open_session
 from musecode_jupyter.session.preflight import graph_options
 from musecode_jupyter.session.replay import prove
 
+LONG = "MUSECODE_CRASH_POINTS" in os.environ
+STOPPED_AT = ("merge.landing", "worktree.creating", "task.leased", "merge.enqueued", "merge.tested", "merge.landed")
 NAMES = ("one", "two", "three")
 VERIFY = tuple(f"grep -q right {name}.txt" for name in NAMES)
 MEND = {name: [[edit(f"{name}.txt", "wrong", "right")]] for name in NAMES}
@@ -243,7 +246,8 @@ def test_closed_in_the_middle_and_resumed_nothing_is_done_twice(repo: Repo, when
     assert proof.ok, proof.problem
 
 
-@pytest.mark.parametrize("how", ["pause", "stop"])
+@pytest.mark.crash
+@pytest.mark.parametrize("how", ["pause", "stop"] if LONG else ["pause"])
 def test_a_goal_that_rested_goes_on_with_its_workers_in_the_same_process(repo: Repo, how: str) -> None:
     """Their tasks stayed taken, so that nobody went on with them and the goal ended as if all were done."""
     go, asked = threading.Event(), threading.Event()
@@ -298,16 +302,8 @@ def test_one_worker_is_stopped_and_the_others_go_on(repo: Repo) -> None:
     assert repo.branches == ["main"]
 
 
-@pytest.mark.parametrize(
-    "when",
-    [
-        "merge.landing",
-        *(
-            pytest.param(kind, marks=pytest.mark.crash)
-            for kind in ("worktree.creating", "task.leased", "merge.enqueued", "merge.tested", "merge.landed")
-        ),
-    ],
-)
+@pytest.mark.crash
+@pytest.mark.parametrize("when", STOPPED_AT if LONG else STOPPED_AT[:1])
 def test_a_worker_that_is_stopped_at_any_point_loses_nothing(repo: Repo, when: str) -> None:
     """Also while its work lands: then it has landed, and nothing waits."""
     stopped: list[str] = []
@@ -386,7 +382,8 @@ def test_ignored_folders_are_shared_as_the_user_says(repo: Repo, how: str) -> No
     assert repo.read("deps/check.sh") == "grep -q right $1.txt\n"
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(32, marks=pytest.mark.crash)])
+@pytest.mark.crash
+@pytest.mark.parametrize("count", [32 if LONG else 6])
 def test_many_workers_at_once_leave_nothing_and_lose_nothing(tmp_path: Path, home: Path, count: int) -> None:
     """A third of them meets with a conflict, with the user or with each other; all lands."""
     with ModelServer(Crew(MEND)) as server:
