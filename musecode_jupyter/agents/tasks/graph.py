@@ -30,7 +30,7 @@ class TaskSpec(BaseModel):
 
     name: str = Field(description="short name, unique in the graph: lower-case letters, digits and hyphens")
     goal: str
-    accept: tuple[str, ...]
+    accept: tuple[str, ...] = Field(description="commands that can be run here, fail now, and pass once it is done")
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
