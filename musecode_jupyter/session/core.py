@@ -54,7 +54,7 @@ from musecode_jupyter.session.runners import REPLAYS, goal_runner
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.store import new_id, sessions_dir, worktrees_dir
 from musecode_jupyter.session.summary import touched_text
-from musecode_jupyter.skills.fan_out import task_created
+from musecode_jupyter.skills.fan_out import FanOutRunner, task_created
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools, PauseRequested
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 from musecode_jupyter.skills.ground_state import Ground, GroundsState
