@@ -52,6 +52,10 @@ class DirtyGoalRunner(GoalRunner):
         """The commit of the user's with their uncommitted changes, as they were when the work began."""
         return await check_merge(self._t.git, commit, self.ground.snapshot, "Uncommitted changes\n")
 
+    async def _cannot_follow(self, inside: Git, base: str, commit: str, target: str) -> str:
+        # The work stands upon the snapshot: what of it is whose can only be told upon the commit that both began from.
+        return "The work began from your uncommitted changes too, so it is not put onto another history by itself."
+
     def _conflict(self, paths: list[str]) -> tuple[str, str]:
         if not set(paths) & set(self.ground.files):
             return super()._conflict(paths)

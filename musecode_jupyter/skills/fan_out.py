@@ -22,7 +22,7 @@ from musecode_jupyter.agents.tasks.scheduling import FileSets, Footprint, Reposi
 from musecode_jupyter.agents.tasks.state import OVER, PlanRecord, TaskRecord, TasksState
 from musecode_jupyter.guard.ledger import LedgerState
 from musecode_jupyter.runtime.answers import answered, answering
-from musecode_jupyter.runtime.errors import LogError, MuseError, UsageProblem
+from musecode_jupyter.runtime.errors import GitError, LogError, MuseError, UsageProblem
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools, branch_gone
 from musecode_jupyter.skills.task_planning import one_for_each
@@ -31,7 +31,7 @@ from musecode_jupyter.tools.executor import CallResult, FormedCall
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.rework import rework_on
-from musecode_jupyter.workspace.worktrees import commit_all, some_names
+from musecode_jupyter.workspace.worktrees import some_names
 
 MAX_ROUNDS = 3
 """So often a task's work may be sent back before it is done with no other task beside it."""
@@ -417,7 +417,11 @@ class FanOutRunner(GoalRunner):
     async def _work_on(self, seq: int, agent: str) -> None:
         """Work on one task until it has landed, waits for the user, or is given up."""
         with answering(self._t.answers(agent)):
-            await self._rounds(seq, agent)
+            try:
+                await self._rounds(seq, agent)
+            except GitError as error:
+                # What is wrong is wrong with this task's worktree: the others need not end for it.
+                await self._task("task.paused", seq, why=str(error))
 
     async def _rounds(self, seq: int, agent: str) -> None:
         worktree = await self._task_worktree(seq)
@@ -453,16 +457,27 @@ class FanOutRunner(GoalRunner):
         record = self.tasks[seq]
         tree = self._workspace.worktrees[worktree]
         inside = await Git.at_worktree(Path(tree.path), self._t.effects)
-        await self._back_on_branch(inside, tree)
         title = record.spec.goal.strip().splitlines()[0][:72].rstrip(".")
-        commit = await commit_all(
-            inside, f"{title}\n\nMusecode-Session: {self._t.session}\nMusecode-Task: {record.spec.name}"
-        )
+        try:
+            commit = await self._committed(inside, tree, title, f"Musecode-Task: {record.spec.name}")
+        except GitError as error:
+            # Its worker can mend it, mostly: a repository in the tree, a file that cannot be read.
+            if record.bounces >= MAX_ROUNDS:
+                raise
+            return Verdict("bounced", 0, str(error), f"Your work cannot be committed: {error}")
         if await self._t.git.tree_of(commit) == await self._t.git.tree_of(tree.base):
             return await self._nothing_to_land(seq, agent, worktree, commit)
         branch = f"refs/heads/{self.record.branch}"
-        if await self._t.git.ref(branch) is None:
+        target = await self._t.git.ref(branch)
+        if target is None:
             return Verdict("held", 0, branch_gone(self.record))
+        if not await self._still_holds(target, tree.base):
+            again = await to_the_end(self._follow(inside, worktree, commit, target))
+            if again:
+                return self._again(again)
+            commit = (await inside.head()).commit
+            if await self._t.git.tree_of(commit) == await self._t.git.tree_of(tree.base):
+                return await self._nothing_to_land(seq, agent, worktree, commit)
         written = set(await self._t.git.diff_paths(tree.base, commit))
         await self._learn_imports(inside, written)
         verdict = await self._f.queue.submit(
@@ -487,6 +502,16 @@ class FanOutRunner(GoalRunner):
             await self._task("task.done", seq, merge=verdict.merge, commit=verdict.commit)
             await self._remove(worktree, verdict.commit or commit)
         return verdict
+
+    def _again(self, paths: list[str]) -> Verdict:
+        branch = self.record.branch
+        why = f"{branch} was rewritten meanwhile, and the work conflicts with it in {some_names(paths)}."
+        report = (
+            f"{branch} was rewritten while you worked. Your worktree holds it as it is now, with your other changes on "
+            f"top. These files are as they are there, without your changes: {some_names(paths, 20)}. Read them again, "
+            "and do those changes again."
+        )
+        return Verdict("bounced", 0, why, report)
 
     async def _nothing_to_land(self, seq: int, agent: str, worktree: int, commit: str) -> Verdict | None:
         results = await run_commands(self._t, self.tasks[seq].spec.accept, self._place(worktree), "accept", self.goal)
@@ -526,15 +551,19 @@ class FanOutRunner(GoalRunner):
         exclusive = self.tasks[seq].bounces + 1 >= MAX_ROUNDS
         tree = self._workspace.worktrees[worktree]
         report = verdict.report
-        if verdict.commit is not None and not await self._t.git.is_ancestor(verdict.commit, tree.base):
+        if verdict.commit is not None and verdict.commit != tree.base:
             inside = await Git.at_worktree(Path(tree.path), self._t.effects)
             files = await self._t.git.diff_paths(tree.base, verdict.commit)
-            again = await rework_on(inside, verdict.commit)
-            head = (await inside.head()).commit
-            await self._emit_raw(
-                "worktree.updated",
-                {"worktree": worktree, "commit": head, "target": verdict.commit, "files": files},
-            )
+            if await self._still_holds(verdict.commit, tree.base):
+                again = await rework_on(inside, verdict.commit)
+                head = (await inside.head()).commit
+                await self._emit_raw(
+                    "worktree.updated",
+                    {"worktree": worktree, "commit": head, "target": verdict.commit, "files": files},
+                )
+            else:
+                commit = (await inside.head()).commit
+                again = await to_the_end(self._follow(inside, worktree, commit, verdict.commit))
             report += f"\n\nYour worktree holds what landed meanwhile ({some_names(files)}). Read these files again."
             if again:
                 report += f" These files are as they landed, without your changes: {some_names(again)}. Do those again."

@@ -38,6 +38,7 @@ from musecode_jupyter.tools.executor import CallResult
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.landing import MergeCheck, check_merge
+from musecode_jupyter.workspace.rework import conflicts_onto, on_base, onto_rewritten
 from musecode_jupyter.workspace.state import MergeRecord, WorkspaceState, WorktreeRecord
 from musecode_jupyter.workspace.worktrees import (
     commit_all,
@@ -92,7 +93,8 @@ class GoalRunner:
 
     @property
     def _check_path(self) -> Path:
-        return self._t.worktrees / f"{self._t.session}-{self.goal}-check"
+        # With a dot, which the name of no task has, and each task has a worktree beside it.
+        return self._t.worktrees / f"{self._t.session}-{self.goal}.check"
 
     @property
     def _workspace(self) -> WorkspaceState:
@@ -182,8 +184,7 @@ class GoalRunner:
         tree = self._workspace.worktrees[worktree]
         inside = await Git.at_worktree(Path(tree.path), self._t.effects)
         title = record.text.strip().splitlines()[0][:72]
-        await self._back_on_branch(inside, tree)
-        commit = await commit_all(inside, f"{title}\n\nMusecode-Session: {self._t.session}\nMusecode-Goal: {self.goal}")
+        commit = await self._committed(inside, tree, title, f"Musecode-Goal: {self.goal}")
         if await self._t.git.tree_of(commit) == await self._t.git.tree_of(tree.base):
             await self._nothing_changed(record, commit)
             return
@@ -192,6 +193,14 @@ class GoalRunner:
         if target is None:
             await self._stop("blocked", f"{branch_gone(record)} The work is on branch {tree.branch}.")
             return
+        if not await self._still_holds(target, tree.base):
+            why = await self._cannot_follow(inside, tree.base, commit, target)
+            if why:
+                told = f"{rewritten(record.branch, tree.base)} {why}"
+                await self._stop("blocked", f"{told} It is kept on branch {tree.branch}: take it over by hand.")
+                return
+            await to_the_end(self._follow(inside, worktree, commit, target))
+            commit = (await inside.head()).commit
         merge = await self._emit_raw(
             "merge.enqueued",
             {"goal": self.goal, "commit": commit, "tree": await self._t.git.tree_of(commit), "ref": ref},
@@ -226,6 +235,31 @@ class GoalRunner:
         assert check.commit is not None
         assert check.tree is not None
         await self._judge_commit(worktree, check.commit, check.tree, target)
+
+    async def _committed(self, inside: Git, tree: WorktreeRecord, title: str, trailer: str) -> str:
+        """Everything in the worktree as a commit on its branch that holds what the work began from."""
+        await self._back_on_branch(inside, tree)
+        text = f"{title}\n\nMusecode-Session: {self._t.session}\n{trailer}"
+        return await on_base(inside, tree.base, await commit_all(inside, text))
+
+    async def _still_holds(self, target: str, base: str) -> bool:
+        return target == base or await self._t.git.is_ancestor(base, target)
+
+    async def _cannot_follow(self, inside: Git, base: str, commit: str, target: str) -> str:
+        """Why the work cannot be put onto a branch that the user has rewritten; empty if it can."""
+        conflicts = await conflicts_onto(inside, base, commit, target)
+        return f"The work conflicts with it in {some_names(conflicts)}." if conflicts else ""
+
+    async def _follow(self, inside: Git, worktree: int, commit: str, target: str) -> list[str]:
+        """Put the work onto the branch as the user has rewritten it; the paths that are as there, and to be redone."""
+        base = self._workspace.worktrees[worktree].base
+        files = await self._t.git.diff_paths(base, target)
+        again = await onto_rewritten(inside, base, target, self._t.backup_ref(f"work-{commit[:16]}"))
+        head = (await inside.head()).commit
+        await self._emit_raw(
+            "worktree.updated", {"worktree": worktree, "commit": head, "target": target, "files": files}
+        )
+        return again
 
     async def _back_on_branch(self, inside: Git, tree: WorktreeRecord) -> None:
         """Point the worktree's HEAD at our branch again, files untouched, if a command of the model moved it.
@@ -437,3 +471,8 @@ class GoalRunner:
 
     async def _emit_raw(self, kind: str, data: dict[str, object]) -> int:
         return await self._t.emit(kind, data, self.goal)
+
+
+def rewritten(branch: str | None, base: str) -> str:
+    """What is said where the branch does not hold any more what the work began from."""
+    return f"{branch} was rewritten meanwhile: it does not hold {base[:10]} any more, from which the work began."

@@ -71,6 +71,9 @@ _SETTINGS = (
     "credential.helper=",
     "i18n.commitEncoding=UTF-8",
     "submodule.recurse=false",
+    "log.showSignature=false",
+    "merge.verifySignatures=false",
+    "rerere.enabled=false",
 )
 
 _DIFF_BLOB_LIMIT = "16m"  # larger files show as binary in a diff, so that a diff stays bounded in memory
@@ -91,6 +94,10 @@ class GitResult:
     def names(self) -> list[str]:
         """The output of a `-z` command as names."""
         return [os.fsdecode(part) for part in self.out.split(b"\0") if part]
+
+
+class IndexLocked(GitError):
+    """The index of a checkout was locked all the while, so the command did nothing."""
 
 
 @dataclass(frozen=True)
@@ -285,8 +292,11 @@ class Git:
                 return result
             # The lock may be gone by now: then git's own words tell that it was the reason.
             locked = await self.effects.disk(self.index_lock.exists) or "index.lock" in result.err
-            if not locked or self.effects.monotonic() > deadline:
+            if not locked:
                 raise await self.failure(args, result)
+            if self.effects.monotonic() > deadline:
+                error = await self.failure(args, result)
+                raise IndexLocked(str(error), args_run=error.args_run, code=error.code, stderr=error.stderr)
             await self.effects.sleep(0.05)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.landing import check_merge
 from musecode_jupyter.workspace.worktrees import AUTHOR, fast_forward, operation_under_way
 
 _MERGE_TIMEOUT = 600.0
@@ -35,12 +36,7 @@ async def rework_on(inside: Git, target: str) -> list[str]:
     if await inside.is_ancestor(work, target):
         await fast_forward(inside, target)
         return sorted(mine & set(await inside.diff_paths(work, target)))
-    name, _, address = AUTHOR.rstrip(">").partition(" <")
-    env = {
-        f"GIT_{role}_{part}": value
-        for role in ("AUTHOR", "COMMITTER")
-        for part, value in (("NAME", name), ("EMAIL", address))
-    }
+    env = _identity()
     options = ("--no-ff", "--no-edit", "--no-verify", "--no-gpg-sign", "--quiet", "--no-stat", "--no-autostash")
     try:
         await inside.run_index("merge", *options, "-X", "theirs", target, env=env, timeout=_MERGE_TIMEOUT)
@@ -57,3 +53,78 @@ async def rework_on(inside: Git, target: str) -> list[str]:
     head = (await inside.head()).commit
     same = mine - set(await inside.diff_paths(target, head))
     return sorted(same)
+
+
+@answered
+async def on_base(inside: Git, base: str, commit: str) -> str:
+    """`commit`, which HEAD is at, if it holds `base`; else a new commit of its tree that holds both, and HEAD with it.
+
+    A worker that amends or rebases what it was given, or starts a history of its own, would otherwise hand in the
+    commits of the user's a second time.
+    """
+    if await inside.is_ancestor(base, commit):
+        return commit
+    made = await _commit(inside, await inside.tree_of(commit), (base, commit), "Take the work back onto its base\n")
+    await inside.run("update-ref", "-m", "musecode: onto its base", "HEAD", made, commit)
+    return made
+
+
+@answered
+async def onto_rewritten(inside: Git, base: str, target: str, keep: str) -> list[str]:
+    """Put what a worktree's work changes since `base` onto `target`, which does not hold `base` any more.
+
+    That is so once the user has amended, rebased or reset the branch, or a landing was undone. To merge would bring
+    back what they took out; so only the change is taken over, as one commit on `target`. The work as it was is kept at
+    the ref `keep`. Where both changed the same lines, the target's stay.
+
+    Returns
+    -------
+    list of str
+        As for `rework_on`.
+
+    Raises
+    ------
+    GitError
+        As for `rework_on`.
+    """
+    if await inside.status():
+        raise GitError(f"{inside.root} has changes that are not committed; commit them before it is moved on.")
+    work = (await inside.head()).commit
+    await inside.check_ref_name(keep)
+    await inside.run("update-ref", keep, work)
+    mine, theirs = await _beside(inside, base, work, target)
+    await inside.run("update-ref", "-m", "musecode: the change alone", "HEAD", mine, work)
+    again = await rework_on(inside, theirs)
+    merged = (await inside.head()).commit
+    made = await _commit(inside, await inside.tree_of(merged), (target,), "Work on what was there before\n")
+    await inside.run("update-ref", "-m", "musecode: onto the rewritten branch", "HEAD", made, merged)
+    return again
+
+
+@answered
+async def conflicts_onto(inside: Git, base: str, work: str, target: str) -> list[str]:
+    """The paths in which what `work` changes since `base` conflicts with what `target` changes, sorted."""
+    mine, theirs = await _beside(inside, base, work, target)
+    return (await check_merge(inside, theirs, mine)).conflicts
+
+
+async def _beside(git: Git, base: str, work: str, target: str) -> tuple[str, str]:
+    """Commits of the trees of `work` and `target` that have the tree of `base` as the one thing before them."""
+    root = await _commit(git, await git.tree_of(base), (), "What the work began from\n")
+    mine = await _commit(git, await git.tree_of(work), (root,), "The work\n")
+    return mine, await _commit(git, await git.tree_of(target), (root,), "The branch\n")
+
+
+async def _commit(git: Git, tree: str, parents: tuple[str, ...], message: str) -> str:
+    above = [word for parent in parents for word in ("-p", parent)]
+    made = await git.run("commit-tree", tree, *above, "-F", "-", input=message.encode(), env=_identity())
+    return made.line()
+
+
+def _identity() -> dict[str, str]:
+    name, _, address = AUTHOR.rstrip(">").partition(" <")
+    return {
+        f"GIT_{role}_{part}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for part, value in (("NAME", name), ("EMAIL", address))
+    }

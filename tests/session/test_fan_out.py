@@ -13,7 +13,7 @@ from fixtures.crew_bench import nothing_left, run_crew
 from fixtures.crew_scripts import Crew, edit, read
 from fixtures.model_scripts import Answer, Call
 from fixtures.model_server import ModelServer
-from fixtures.session_bench import Repo, Watch, end, only, session_on, settings
+from fixtures.session_bench import Repo, Watch, end, only, run_of, session_on, settings
 
 from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.runtime.errors import ConfigurationError, UsageProblem
@@ -211,6 +211,71 @@ def test_a_landing_that_is_denied_waits_for_the_user_and_the_rest_goes_on(repo: 
         session.resume_goal(handle.number)
         assert end(handle).met
     assert landed(repo) == list(NAMES)
+
+
+def test_what_the_user_takes_off_the_branch_does_not_come_back(repo: Repo) -> None:
+    """A reset while workers work; then a landing that others have built on is undone."""
+    repo.commit({"secret.txt": "not to be published\n"})
+    sessions: list[Session] = []
+
+    def undo() -> None:
+        sessions[0].undo(only(sessions[0].events(), "merge.landed")[0].data["merge"])
+
+    crew = Crew(MEND, deeds={("one", 0, 0): lambda: repo.git("reset", "-q", "--hard", "HEAD~1"), ("two", 0, 0): undo})
+    given = [*tasks("one"), *tasks("two", two={"after": ["one"]})]
+    with ModelServer(crew) as server, session_on(server.base_url, repo.root) as session:
+        sessions.append(session)
+        result = end(session.start_goal(GoalSpec("mend", (VERIFY[1],), workers=2, tasks=parse_tasks(given))))
+        assert result.met, result.why
+        name = session.id
+    assert landed(repo) == ["two"]
+    assert "secret.txt" not in repo.git("log", "--format=", "--name-only", "main").split()
+    assert repo.git("status", "--porcelain") == ""
+    kept = repo.git("for-each-ref", "--format=%(refname)", f"refs/musecode/backup/{name}/work-*").split()
+    assert len(kept) == 2, "the work as it was is gone"
+    assert repo.branches == ["main"]
+
+
+def test_one_worktree_that_is_broken_does_not_end_the_others(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And tasks may be called as anything of the harness is."""
+    monkeypatch.setenv("MUSECODE_SANDBOX", "plain")
+    names = ("merge", "check", "three")
+    given = [{**task, "name": name} for name, task in zip(names, tasks(*NAMES), strict=True)]
+    play = {
+        "merge": [[*MEND["one"][0], run_of("git init -q inner")], [run_of("rm -r inner")]],
+        "check": [[*MEND["two"][0], run_of("mv .git lost")]],
+        "three": MEND["three"],
+    }
+    with ModelServer(Crew(play)) as server, session_on(server.base_url, repo.root) as session:
+        handle = start(session, given)
+        result = end(handle)
+        assert result.status == "blocked", result.why
+        assert "has no .git entry" in result.why
+        assert landed(repo) == ["one", "three"]
+        bounced = only(session.events(), "task.bounced")
+        assert "inner/" in bounced[0].data["report"]
+        tree = next(e for e in only(session.events(), "worktree.creating") if e.data["path"].endswith("-check"))
+        (Path(tree.data["path"]) / "lost").rename(Path(tree.data["path"]) / ".git")
+        session.resume_goal(handle.number)
+        assert end(handle).met
+    assert landed(repo) == list(NAMES)
+
+
+def test_a_checkout_that_another_git_holds_is_not_left_behind_its_branch(repo: Repo) -> None:
+    lock = repo.root / ".git" / "index.lock"
+    given = tasks("one")
+    with ModelServer(Crew(MEND)) as server, session_on(server.base_url, repo.root) as session:
+        lock.touch()
+        handle = session.start_goal(GoalSpec("mend", (VERIFY[0],), workers=1, tasks=parse_tasks(given)))
+        result = end(handle)
+        assert result.status == "blocked", result.why
+        assert "index.lock exists" in result.why
+        assert (landed(repo), repo.git("log", "--format=%s", "main").split()) == ([], ["change", "change"])
+        lock.unlink()
+        session.resume_goal(handle.number)
+        assert end(handle).met
+    assert landed(repo) == ["one"]
+    assert repo.git("status", "--porcelain") == ""
 
 
 def wait_pending(session: Session, watch: Watch, answered: set[int]) -> int:
@@ -411,6 +476,6 @@ def test_what_is_kept_is_listed_with_what_it_holds(repo: Repo) -> None:
         name = f"{session.id}-{handle.number}-one"
         branch = f"musecode/{session.id}/{handle.number}-one"
         assert session.worktrees_text().splitlines() == [
-            f"{session.id}-{handle.number}-check: verification: nothing that is not landed",
             f"{name}: worktree on {branch} (this session's): 1 commit not merged (kept on {branch})",
+            f"{session.id}-{handle.number}.check: verification: nothing that is not landed",
         ]

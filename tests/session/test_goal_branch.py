@@ -44,6 +44,33 @@ class TestMovedBranch:
         assert (repo.read("answer.txt"), repo.read("other.txt")) == ("right\n", "moved\n")
         assert repo.git("status", "--porcelain") == ""
 
+    @pytest.mark.parametrize(("amended", "status"), [({}, "met"), ({"answer.txt": "user's\n"}, "blocked")])
+    def test_what_the_user_takes_off_the_branch_does_not_come_back(
+        self, repo: Repo, amended: dict[str, str], status: str
+    ) -> None:
+        repo.commit({"secret.txt": "not to be published\n"})
+
+        def rewrite() -> None:
+            repo.git("reset", "-q", "--hard", "HEAD~1")
+            for name, text in amended.items():
+                repo.write(name, text)
+            repo.git("commit", "-q", "-a", "--amend", "-m", "amended")
+
+        with (
+            ModelServer(Doing([EDIT, DONE], 1, rewrite)) as server,
+            session_on(server.base_url, repo.root) as session,
+        ):
+            handle = start(session)
+            result = end(handle)
+            assert result.status == status, result.why
+            branch = agent_branch(handle)
+        assert "secret.txt" not in repo.git("log", "--format=", "--name-only", "main").split()
+        if amended:
+            assert "was rewritten meanwhile" in result.why
+            assert repo.git("show", f"{branch}:answer.txt") == "right"
+        assert repo.read("answer.txt") == amended.get("answer.txt", "right\n")
+        assert repo.git("status", "--porcelain") == ""
+
     def test_a_merge_that_fails_the_check_does_not_land(self, repo: Repo) -> None:
         broken = "! grep -q broken other.txt"
         with (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
-from musecode_jupyter.workspace.rework import rework_on
+from musecode_jupyter.workspace.rework import conflicts_onto, on_base, onto_rewritten, rework_on
 from musecode_jupyter.workspace.worktrees import create_worktree
 
 LINES = "".join(f"line {number}\n" for number in range(1, 21))
@@ -90,6 +90,73 @@ def test_a_worktree_without_work_of_its_own_moves_on(repo: Repository, tmp_path:
     target = repo.commit({"b.txt": "theirs\n"})
     assert rework(inside, target) == []
     assert repo.git("rev-parse", "musecode/work") == target
+
+
+@pytest.mark.parametrize("setting", ["merge.verifySignatures", "rerere.enabled"])
+def test_settings_of_the_user_do_not_change_what_a_merge_gives(repo: Repository, tmp_path: Path, setting: str) -> None:
+    repo.git("config", setting, "true")
+    inside = worktree(repo, tmp_path / "w")
+    repo.commit({"b.txt": "mine\n"}, cwd=inside)
+    target = repo.commit({"new.txt": "theirs\n"})
+    assert rework(inside, target) == []
+    assert ((inside / "b.txt").read_text(), (inside / "new.txt").read_text()) == ("mine\n", "theirs\n")
+
+
+def follow(repo: Repository, inside: Path, base: str) -> tuple[list[str], list[str]]:
+    """Put the worktree's work onto main, which was rewritten; what was foretold, and what is to be done again."""
+
+    async def move() -> tuple[list[str], list[str]]:
+        git = await Git.at_worktree(inside, LiveEffects())
+        work, target = repo.git("rev-parse", "HEAD", cwd=inside), repo.git("rev-parse", "main")
+        foretold = await conflicts_onto(git, base, work, target)
+        again = await onto_rewritten(git, base, target, "refs/musecode/backup/work")
+        assert await git.status() == []
+        assert repo.git("rev-parse", "refs/musecode/backup/work", "musecode/work~1") == f"{work}\n{target}"
+        return foretold, again
+
+    return asyncio.run(move())
+
+
+def test_only_the_change_goes_onto_a_branch_that_was_reset(repo: Repository, tmp_path: Path) -> None:
+    base = repo.commit({"secret.txt": "taken out by the user\n"})
+    inside = worktree(repo, tmp_path / "w")
+    repo.commit({"b.txt": "mine\n", "new.txt": "new\n"}, cwd=inside)
+    repo.git("reset", "-q", "--hard", "HEAD~1")
+    assert follow(repo, inside, base) == ([], [])
+    assert repo.git("diff", "--name-only", "main", "musecode/work").split() == ["b.txt", "new.txt"]
+    assert base not in repo.git("rev-list", "musecode/work")
+
+
+def test_a_conflict_with_a_rewritten_branch_is_foretold_and_told(repo: Repository, tmp_path: Path) -> None:
+    base = repo.git("rev-parse", "HEAD")
+    inside = worktree(repo, tmp_path / "w")
+    repo.commit({"b.txt": "mine\n", "dir/c.txt": "mine\n"}, cwd=inside)
+    repo.write("b.txt", "theirs\n")
+    repo.git("commit", "-q", "-a", "--amend", "-m", "amended")
+    assert follow(repo, inside, base) == (["b.txt"], ["b.txt"])
+    assert ((inside / "b.txt").read_text(), (inside / "dir/c.txt").read_text()) == ("theirs\n", "mine\n")
+
+
+@pytest.mark.parametrize("rewrite", [("commit", "-q", "--amend", "-m", "mine"), ("update-ref", "-d", "HEAD")])
+def test_work_on_a_history_of_its_own_comes_back_onto_its_base(
+    repo: Repository, tmp_path: Path, rewrite: tuple[str, ...]
+) -> None:
+    base = repo.git("rev-parse", "HEAD")
+    inside = worktree(repo, tmp_path / "w")
+    repo.git(*rewrite, cwd=inside)
+    work = repo.commit({"b.txt": "mine\n"}, cwd=inside)
+
+    async def back() -> str:
+        git = await Git.at_worktree(inside, LiveEffects())
+        made = await on_base(git, base, work)
+        assert (await git.status(), await on_base(git, base, made)) == ([], made)
+        return made
+
+    made = asyncio.run(back())
+    assert repo.git("rev-parse", "musecode/work") == made
+    assert repo.git("diff", "--name-only", base, made) == "b.txt"
+    for commit in (base, work):
+        repo.git("merge-base", "--is-ancestor", commit, made)
 
 
 EDITS = st.dictionaries(

@@ -8,6 +8,7 @@ from typing import Literal
 
 from musecode_jupyter.agents.landing.tools import LandingTools
 from musecode_jupyter.runtime.errors import GitError
+from musecode_jupyter.workspace.git import IndexLocked
 from musecode_jupyter.workspace.landing import CheckoutBlocked, RefMoved, land, undo_land, update_checkout
 
 
@@ -67,8 +68,9 @@ async def _move(tools: LandingTools, ref: str, old: str, new: str, swap: Corouti
         return Outcome("moved", str(error), error.found)
     try:
         checkout = await update_checkout(git, ref, old, new)
-    except CheckoutBlocked as error:
-        # The user changed one of these files in the moment between the check and the move: take the move back.
+    except (CheckoutBlocked, IndexLocked) as error:
+        # The user changed one of these files in the moment between the check and the move, or a git of theirs is at
+        # work: take the move back. A checkout that is left behind its branch looks as if the work had been reverted.
         if await undo_land(git, ref, old, new):
             return Outcome("blocked", str(error))
         checkout = f"your files were left as they are: {error}"

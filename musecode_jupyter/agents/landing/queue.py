@@ -127,6 +127,10 @@ class MergeQueue:
         if target is None:
             gone = branch_gone(work.branch, work.base)
             return await self._hold(seq, work, f"{gone} The work is on branch {work.kept}.")
+        if target != work.base and not await git.is_ancestor(work.base, target):
+            # The user has amended, rebased or reset it, or took a landing back: a merge would bring all that back.
+            why = f"{work.branch} was rewritten: it does not hold {work.base[:10]} any more, from which the work began."
+            return await self._bounce(seq, work.goal, work.kept, why, why, target)
         message = f"{work.title}\n\nMerge {work.commit[:12]} into {target[:12]}\n"
         check = await check_merge(git, target, work.commit, message)
         changed = set(await git.diff_paths(work.base, target))
@@ -295,7 +299,7 @@ async def discard_left_over(tools: LandingTools) -> None:
 
 
 def _check_path(tools: LandingTools, goal: int) -> Path:
-    return tools.worktrees / f"{tools.session}-{goal}-merge"
+    return tools.worktrees / f"{tools.session}-{goal}.merge"
 
 
 async def _discard(tools: LandingTools, goal: int) -> None:

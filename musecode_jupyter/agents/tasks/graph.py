@@ -15,6 +15,10 @@ from musecode_jupyter.tools.search import glob_expression
 
 MAX_TASKS = 64
 _GLOB = re.compile(r"[*?\[]")
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+"""What no text of a task may hold: control characters other than tab and newline, lone surrogates, and the marks that
+turn the direction of writing, with which a command looks like another one."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}\Z")
 
 
@@ -63,6 +67,10 @@ def _problems_of_one(task: TaskSpec, names: set[str]) -> list[str]:
         found.append(f"Task {task.name!r} says no goal.")
     if not any(command.strip() for command in task.accept):
         found.append(f"Task {task.name!r} has no acceptance command. Say which command passes once it is done.")
+    for text in (task.goal, task.risk, *task.accept, *task.reads, *task.writes):
+        odd = _UNPRINTABLE.search(text)
+        if odd:
+            found.append(f"Task {task.name!r}: {text[:60]!a} holds the character U+{ord(odd[0]):04X}. Leave it out.")
     for path in (*task.reads, *task.writes):
         reason = _bad_path(path)
         if reason:
