@@ -254,6 +254,8 @@ def _tool_finished(data: Data) -> str:
 
 def _approval_requested(data: Data) -> str:
     shown = data["shown"]
+    if data["action"] == "tasks":
+        return f"asks to {data['rule']}"
     what = shown.get("command") or shown.get("path") or shown.get("branch") or ""
     return f"asks to {data['action']} {what}".rstrip()
 

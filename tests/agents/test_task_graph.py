@@ -127,9 +127,9 @@ def sets(*writes: str, reads: tuple[str, ...] = ()) -> FileSets:
     ("one", "other", "said"),
     [
         (sets("src/a.py"), sets("src"), "both write src/a.py"),
-        (sets("src/a.py", reads=("src/b.py",)), sets("src/b.py"), "the first reads src/b.py, which the other writes"),
+        (sets("src/a.py", reads=("src/b.py",)), sets("src/b.py"), "the first reads src/b.py, which the second writes"),
         (sets("src/b.py"), sets("src/a.py", reads=("src/*.py",)), "the second reads"),
-        (sets(), sets("src/a.py"), "does not say what it writes"),
+        (sets(), sets("src/a.py"), "the first may write anything"),
         (sets("db/migrations/1.py"), sets("db/migrations/2.py"), "do not add up"),
         (sets("src/b.py"), sets("src/a.py"), "src/b.py imports src/a.py"),
         (sets("README.md"), sets("src/deep/c.py"), "history changes these together"),

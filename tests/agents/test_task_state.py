@@ -72,10 +72,26 @@ def test_real_files_count_beside_the_declared_ones() -> None:
     assert other in story.state.tasks
     assert story.text() == (
         "[10] a: worker-1 works on it\n     do a\n     done when `true` passes\n"
-        "     reads (not said); and really: c.py\n     writes a.py; and really: b.py\n"
+        "     reads (not said); and beyond that: c.py\n     writes a.py; and beyond that: b.py\n"
         "[11] b: not begun\n     do b\n     done when `true` passes\n     reads (not said)\n     writes b.py\n"
-        "a and b may not: both write b.py."
+        "a and b may not run side by side: both write b.py."
     )
+
+
+def test_pairs_that_are_in_each_others_way_are_named_and_the_others_counted() -> None:
+    story = Story()
+    for name, after in (("a", []), ("b", []), ("c", ["b"]), ("d", ["c"])):
+        story.task(name, after=after)
+    assert story.text().split("\n")[-4:] == [
+        "b and c may not run side by side: c comes after b.",
+        "b and d may not run side by side: d comes after b.",
+        "c and d may not run side by side: d comes after c.",
+        "Any other two may run side by side.",
+    ]
+    story = Story()
+    for number in range(64):
+        story.task(f"t{number}")
+    assert len(story.text().split("\n")) == 64 * 5 + 1
 
 
 def test_what_bounced_too_often_runs_alone_and_what_waits_goes_on_when_the_goal_is_resumed() -> None:
@@ -90,11 +106,11 @@ def test_what_bounced_too_often_runs_alone_and_what_waits_goes_on_when_the_goal_
     record = story.state.tasks[task]
     assert (record.state, record.exclusive, record.bounces, record.since) == ("open", True, 2, back)
     story.tell("task.paused", task=task, why="denied")
-    assert "waits for you: denied" in story.text()
+    assert "waits for you, worked on by worker-1: denied" in story.text()
     story.tell("goal.resumed")
     assert story.state.tasks[task].state == "open"
     story.tell("task.abandoned", task=task, why="no idea")
-    assert "given up: no idea" in story.text()
+    assert "given up, worked on by worker-1: no idea" in story.text()
     story.gen = 2
     story.tell("goal.resumed")
     assert story.state.tasks[task].state == "abandoned"

@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fixtures.crew_scripts import Crew, edit
 from fixtures.make_repo import make_repo
 from fixtures.model_server import ModelServer, RepairModel, load_repairs
+from fixtures.session_bench import Repo
 
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
@@ -139,3 +141,58 @@ def test_killed_run_is_finished_by_resume(api: str, tmp_path: Path, rng: random.
             assert check.returncode == 0, check.stdout
             status_lines = subprocess.run(["git", "status", "--porcelain"], cwd=repo, capture_output=True, check=True)
             assert status_lines.stdout.replace(b"?? .pytest_cache/\n", b"") == b""
+
+
+@pytest.mark.timeout(60 + 60 * POINTS)
+def test_killed_run_of_several_workers_is_finished_by_resume(tmp_path: Path, rng: random.Random) -> None:
+    names = ("one", "two", "three")
+    play = {name: [[edit(f"{name}.txt", "wrong", "right")]] for name in names}
+    checks = [f"grep -q right {name}.txt" for name in names]
+    graph = [
+        {"name": name, "goal": f"Mend {name}.txt.", "accept": [check], "writes": [f"{name}.txt"]}
+        for name, check in zip(names, checks, strict=True)
+    ]
+    (tmp_path / "tasks.json").write_text(json.dumps(graph))
+    with ModelServer(Crew(play)) as server:
+        for point in range(max(1, POINTS // 2)):
+            folder = tmp_path / str(point)
+            folder.mkdir()
+            repo = Repo(folder / "repo")
+            repo.commit({f"{name}.txt": "first\nwrong\nlast\n" for name in names})
+            repo.write("other.txt", "mine, not committed\n")
+            env = {
+                **os.environ,
+                "MUSECODE_HOME": str(folder / "home"),
+                "MUSECODE_BASE_URL": server.base_url,
+                "MUSECODE_MODEL": "muse-spark-1.3",
+                "MUSECODE_APPROVALS": "allow-workspace",
+            }
+            verify = [word for check in checks for word in ("--verify", check)]
+            given = ["run", "--repo", str(repo.root), "--goal", "mend all", "--tasks", str(tmp_path / "tasks.json")]
+            run = Run([*given, *verify], env)
+            killed = run.kill_after(rng.randint(8, 150), rng.uniform(0, 0.3))
+            acknowledged = max(run.seen)
+            session = next((folder / "home" / "sessions").iterdir())
+            for _ in range(2):
+                if killed:
+                    run = Run(["resume", session.name], env)
+                    killed = run.kill_after(acknowledged + rng.randint(1, 60), rng.uniform(0, 0.3))
+                    acknowledged = max([acknowledged, *run.seen])
+            if killed:
+                status, errors = Run(["resume", session.name], env).finish()
+                assert status == 0, errors
+            events = list(EventLog.read(session).events())
+            assert len(events) >= acknowledged
+            check_history(events)
+            proof = prove(session)
+            assert proof.ok, proof.problem
+            assert any(e.kind == "goal.met" for e in events)
+            assert all("right" in repo.read(f"{name}.txt") for name in names)
+            assert repo.git("status", "--porcelain") == "M other.txt"
+            assert repo.read("other.txt") == "mine, not committed\n"
+            assert (repo.worktrees, repo.branches) == (1, ["main"])
+            tested = {e.data["tree"] for e in events if e.kind == "merge.tested" and e.data["passed"]}
+            landed = [e for e in events if e.kind == "merge.landed"]
+            assert len({e.data["merge"] for e in landed}) == len(landed) == 3
+            for event in landed:
+                assert repo.git("rev-parse", f"{event.data['new']}^{{tree}}") in tested

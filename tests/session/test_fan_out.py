@@ -70,7 +70,7 @@ def test_three_tasks_are_worked_on_side_by_side_and_all_land(repo: Repo) -> None
     assert leased[-1].seq < only(events, "task.done")[0].seq, "they ran one after the other"
     assert len(only(events, "merge.landed")) == 3
     for name in NAMES:
-        assert f"{name}: done, landed by merge" in text
+        assert any(f"{name}: done by worker-{n}, landed by merge" in text for n in (1, 2, 3))
     # What landed is what was tested, tree by tree.
     tested = {event.data["merge"]: event.data for event in only(events, "merge.tested")}
     for event in only(events, "merge.landed"):
@@ -407,7 +407,7 @@ def test_what_comes_after_a_task_that_fails_is_not_begun(repo: Repo) -> None:
         text = session.tasks_text()
     assert result.status == "stalled"
     assert landed(repo) == ["three"]
-    assert "one: given up: sent back 4 times" in text
+    assert "one: given up, worked on by worker-1: sent back 4 times" in text
     assert "two: given up: what it comes after was not done" in text
 
 

@@ -131,7 +131,8 @@ function pretty(value: unknown): string {
   if (typeof value === "string") return value;
   if (Array.isArray(value) && value.length && value.every((v) => typeof v === "string" && !v.includes("\n"))) {
     const joined = value.join(", ");
-    return joined.length <= 160 ? joined : value.join("\n");
+    const words = value.length === 1 || value.every((v) => !/\s/.test(v));
+    return words && joined.length <= 160 ? joined : value.join("\n");
   }
   return JSON.stringify(value, null, 2) ?? String(value);
 }

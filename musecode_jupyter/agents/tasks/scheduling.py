@@ -72,30 +72,33 @@ class FileSets:
         )
 
 
-def obstacles(one: FileSets, other: FileSets, repository: Repository) -> list[str]:
+def obstacles(
+    one: FileSets, other: FileSets, repository: Repository, names: tuple[str, str] = ("the first", "the second")
+) -> list[str]:
     """Why two tasks may not run side by side, in sentences for the user; empty if they may.
 
-    A task that declares no writes is taken for one that may write anything.
+    A task that declares no writes is taken for one that may write anything. `names` is what the two are called.
     """
-    if not one.writes or not other.writes:
-        return ["one of them does not say what it writes"]
+    silent = [name for name, sets in zip(names, (one, other), strict=True) if not sets.writes]
+    if silent:
+        return [f"{' and '.join(silent)} may write anything, since nothing is said of what"]
     found: list[str] = []
     files = repository.paths
     both = meeting(one.writes, other.writes, files)
     if both:
         found.append(f"both write {_some(both)}")
-    for reader, writer, who in ((one, other, "the first"), (other, one, "the second")):
+    for reader, writer, who in ((one, other, names), (other, one, names[::-1])):
         read = meeting(reader.reads, writer.writes, files)
         if read:
-            found.append(f"{who} reads {_some(read)}, which the other writes")
+            found.append(f"{who[0]} reads {_some(read)}, which {who[1]} writes")
     mine, theirs = expand(one.writes, files), expand(other.writes, files)
     found += _serial(mine, theirs, repository)
-    for a, b, who in ((mine, theirs, "the first"), (theirs, mine, "the second")):
+    for a, b, who in ((mine, theirs, names), (theirs, mine, names[::-1])):
         used = sorted(
             {f"{name} imports {used}" for name in a for used in repository.imports.get(name, ()) if used in b}
         )
         if used:
-            found.append(f"{who} writes what builds on the other: {_some(used)}")
+            found.append(f"{who[0]} writes what builds on what {who[1]} writes: {_some(used)}")
     pairs = [(a, b) for a in sorted(mine) for b in sorted(theirs) if a != b and _one_by_history(a, b, repository)]
     if pairs:
         found.append(f"history changes these together: {_some([f'{a} and {b}' for a, b in pairs])}")

@@ -32,11 +32,34 @@ def tasks_text(
         if spec.risk:
             lines.append(f"{_INDENT}risk: {spec.risk}")
     left = [task for task in tasks.values() if task.state not in OVER]
+    before = _before(tasks)
+    free = 0
     for one, other in combinations(left, 2):
-        why = obstacles(one.sets, other.sets, repository)
-        names = f"{one.spec.name} and {other.spec.name}"
-        lines.append(f"{names} may run side by side." if not why else f"{names} may not: {'; '.join(why)}.")
+        names = (one.spec.name, other.spec.name)
+        order = [f"{b} comes after {a}" for a, b in (names, names[::-1]) if a in before[b]]
+        why = order + obstacles(one.sets, other.sets, repository, names)
+        free += not why
+        if why:
+            lines.append(f"{' and '.join(names)} may not run side by side: {'; '.join(why)}.")
+    if free:
+        pairs = len(left) * (len(left) - 1) // 2
+        lines.append("All may run side by side." if free == pairs else "Any other two may run side by side.")
     return "\n".join(lines)
+
+
+def _before(tasks: Mapping[int, TaskRecord]) -> dict[str, set[str]]:
+    """By the name of each task those that it comes after, directly or through others."""
+    after = {task.spec.name: task.spec.after for task in tasks.values()}
+    found: dict[str, set[str]] = {}
+    for name in after:
+        queue, seen = list(after[name]), set[str]()
+        while queue:
+            one = queue.pop()
+            if one not in seen:
+                seen.add(one)
+                queue += after.get(one, ())
+        found[name] = seen
+    return found
 
 
 def _standing(task: TaskRecord, tasks: Mapping[int, TaskRecord]) -> str:
@@ -50,10 +73,12 @@ def _standing(task: TaskRecord, tasks: Mapping[int, TaskRecord]) -> str:
         back = f", sent back {task.bounces} time{'s' * (task.bounces != 1)}: {task.why}" if task.bounces else ""
         return f"{task.agent} works on it{back}"
     if task.state == "done":
+        who = f" by {task.agent}" if task.agent else ""
         if task.merge is None:
-            return f"done, {task.why or 'nothing had to change'}"
-        return f"done, landed by merge {task.merge}"
-    return f"{'waits for you' if task.state == 'paused' else 'given up'}: {task.why}"
+            return f"done{who}, {task.why or 'nothing had to change'}"
+        return f"done{who}, landed by merge {task.merge}"
+    who = f", worked on by {task.agent}" if task.agent else ""
+    return f"{'waits for you' if task.state == 'paused' else 'given up'}{who}: {task.why}"
 
 
 def _tried(trial: Trial | None) -> str:
@@ -68,4 +93,4 @@ def _named(paths: tuple[str, ...]) -> str:
 
 
 def _beyond(paths: tuple[str, ...]) -> str:
-    return f"; and really: {', '.join(paths)}" if paths else ""
+    return f"; and beyond that: {', '.join(paths)}" if paths else ""

@@ -53,6 +53,10 @@ def pending_card(
     elif "branch" in shown and "to" in shown:
         what = f"move branch {shown['branch']}\nfrom {shown.get('from')}\nto   {shown['to']}"
         placed |= {"branch", "from", "to"}
+    elif isinstance(shown.get("commands"), list):
+        # One line each: a command may hold what would separate it from the next.
+        what = "\n".join(map(str, shown["commands"]))
+        placed |= {"commands"}
     else:
         what = ""
     return {

@@ -107,13 +107,26 @@ def approvals_table(cards: Sequence[Mapping[str, Any]]) -> str:
         if card["cwd"]:
             lines.append(f"    in {card['cwd']}")
         lines += _indented(card["diff"])
-        lines += [f"    {name}: {value}" for name, value in card["more"].items()]
+        for name, value in card["more"].items():
+            lines += _indented(f"{name}: {_listed(value)}")
         number = card["approval"]
         lines.append(
             f"    rule {card['rule']}\n    answer with %approve {number}, %approve {number} --session or %deny {number}"
         )
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) or "No approval is pending."
+
+
+def _listed(value: Any) -> str:
+    """A value as it is read: of a list, the parts, with a line for each if one of them is more than a word."""
+    if not isinstance(value, list):
+        return str(value)
+    parts = [str(part) for part in value]
+    return ("\n" if any(" " in part for part in parts) and len(parts) > 1 else ", ").join(parts)
+
+
+def _lines_html(text: str) -> str:
+    return escape(text).replace("\n", "<br>")
 
 
 def approvals_html(cards: Sequence[Mapping[str, Any]]) -> str:
@@ -130,7 +143,9 @@ def _card_html(card: Mapping[str, Any]) -> str:
     parts = [f"<div>{head}</div>"]
     parts += [f'<pre style="{_PRE}">{escape(text)}</pre>' for text in (card["what"], card["diff"]) if text]
     facts = {"in": card["cwd"], "rule": card["rule"], "digest": card["digest"][:12], **card["more"]}
-    parts += [f'<div><span style="{_DIM}">{escape(k)}</span> {escape(str(v))}</div>' for k, v in facts.items() if v]
+    parts += [
+        f'<div><span style="{_DIM}">{escape(k)}</span> {_lines_html(_listed(v))}</div>' for k, v in facts.items() if v
+    ]
     number = card["approval"]
     parts.append(f"<div>Answer with <code>%approve {number}</code> or <code>%deny {number} WHY</code>.</div>")
     return "".join(parts)
