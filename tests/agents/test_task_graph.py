@@ -34,6 +34,7 @@ def test_a_sound_graph_has_no_problems() -> None:
         ([task("One", "a")], "no task name"),
         ([TaskSpec(name="one", goal=" ", accept=("true",))], "says no goal"),
         ([TaskSpec(name="one", goal="g", accept=("",))], "no acceptance command"),
+        ([TaskSpec(name="one", goal="g", accept=("false", " "))], "empty acceptance command"),
         ([task("one", "/etc/passwd")], "is absolute"),
         ([task("one", "C:/x")], "is absolute"),
         ([task("one", "a/../../b")], "leads out of the repository"),

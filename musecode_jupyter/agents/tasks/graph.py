@@ -67,6 +67,8 @@ def _problems_of_one(task: TaskSpec, names: set[str]) -> list[str]:
         found.append(f"Task {task.name!r} says no goal.")
     if not any(command.strip() for command in task.accept):
         found.append(f"Task {task.name!r} has no acceptance command. Say which command passes once it is done.")
+    elif not all(command.strip() for command in task.accept):
+        found.append(f"Task {task.name!r} has an empty acceptance command, which would always pass. Leave it out.")
     for text in (task.goal, task.risk, *task.accept, *task.reads, *task.writes):
         odd = _UNPRINTABLE.search(text)
         if odd:
