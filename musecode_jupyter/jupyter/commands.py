@@ -19,7 +19,7 @@ from musecode_jupyter.jupyter.views import timeline_table
 from musecode_jupyter.log.events import canonical
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session import GoalHandle, GoalResult, Session
-from musecode_jupyter.session.summary import summarise
+from musecode_jupyter.session.summary import BEHIND, summarise
 from musecode_jupyter.session.visible import visible_text
 from musecode_jupyter.skills.limits import duration
 
@@ -160,7 +160,9 @@ def _timeline(host: Host, rest: str) -> None:
     events = [
         event
         for event in host.opened().events(int(options["--since"]))
-        if options["--agent"] in ("", event.agent or HARNESS) and event.kind.startswith(options["--kind"])
+        if options["--agent"] in ("", event.agent or HARNESS)
+        and event.kind.startswith(options["--kind"])
+        and (options["--kind"] or event.kind not in BEHIND)
     ]
     print(timeline_table([summarise(event) for event in events]))
 

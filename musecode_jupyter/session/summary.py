@@ -14,6 +14,9 @@ FIELD_LIMIT = 200
 
 Data = Mapping[str, Any]
 
+BEHIND = frozenset({"git.answered"})
+"""Kinds that are there to prove the others: shown to those who ask for them."""
+
 # The field by which an event names the one that opened what it belongs to, most specific first.
 _REFERENCES = ("request", "call", "approval", "merge", "worktree", "goal")
 
@@ -376,6 +379,7 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "session.mode": lambda d: f"approvals {d['approvals']}{'' if d['interactive'] else '; nobody can be asked'}",
     "session.closed": lambda d: f"session closed: {d['reason']}",
     "log.recovered": _log_recovered,
+    "git.answered": lambda d: f"{d['chain']} asked {d['question']}{': ' + d['error']['text'] if d['error'] else ''}",
     "state.digest": lambda d: f"state up to event {d['upto']} has digest {d['digest'][:12]}",
     "user.message": lambda d: f"to {d['to']}: {d['text']}",
     "user.steer": lambda d: f"to {d['to']}: {d['text']}",

@@ -60,6 +60,8 @@ def sample(annotation: Any, name: str) -> Any:
         return {}
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return payload(annotation)
+    if annotation is Any:
+        return {}
     return {str: f"<{name}>", int: 5, float: 1.5, bool: True}[annotation]
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from musecode_jupyter.session.summary import BEHIND
+
 ROWS = 200
 
 # Inline styles only: front ends drop <style> from outputs that are not trusted. Colours come from the page's
@@ -68,7 +70,7 @@ def header_text(header: Mapping[str, Any]) -> str:
 
 def timeline_html(summaries: Sequence[Summary], header: Mapping[str, Any]) -> str:
     """Header and the last 200 events as a table."""
-    shown = summaries[-ROWS:]
+    shown = [summary for summary in summaries if summary["kind"] not in BEHIND][-ROWS:]
     goal = header.get("goal")
     title = f"<div><b>{escape(goal['text'])}</b></div>" if goal else ""
     total = header.get("events", len(summaries))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -264,9 +264,16 @@ async def _settled() -> None:
     """Return when nothing on this loop can go on by itself."""
     ready: Callable[[], int] = partial(len, getattr(asyncio.get_running_loop(), "_ready", [None]))
     for _ in range(10_000):
-        await asyncio.sleep(0)
+        await _Pass()
         if not ready():
             break
+
+
+class _Pass:
+    """Lets whatever else is ready on the loop go first."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
 
 
 class _NoWorld(LiveEffects):
