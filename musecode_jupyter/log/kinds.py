@@ -94,9 +94,10 @@ class UserSteer(Payload):
 
 
 class UserInterrupt(Payload):
-    """The user stopped something."""
+    """The user stopped something: a question, a goal, or one worker."""
 
     scope: str
+    why: str = ""
 
 
 class PictureRef(Payload):

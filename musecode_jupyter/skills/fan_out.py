@@ -383,15 +383,19 @@ class FanOutRunner(GoalRunner):
         if seq is None:
             raise UsageProblem(f"{agent} has no task now; `%muse agents` says what each does.")
         if seq not in self._stopping:
-            self._stopping[seq] = why
-            self._t.log.post("user.interrupt", {"scope": agent}, agent="user", cause=(self.goal, seq))
-            self._running[seq].cancel()
+            self._t.log.post("user.interrupt", {"scope": agent, "why": why}, agent="user", cause=(self.goal, seq))
+            self.interrupt(seq, why)
         await asyncio.wait([self._running[seq]])
         self._stopping.pop(seq, None)
         task = self.tasks[seq]
         if task.state in OVER:
             return f"{agent} is stopped; its task {task.spec.name} is {task.state}."
         return f"{agent} is stopped: its task {task.spec.name} waits, with what was done so far. The others go on."
+
+    def interrupt(self, task: int, why: str) -> None:
+        """Have the worker of `task` end at once, because of an event user.interrupt."""
+        self._stopping[task] = why
+        self._running[task].cancel()
 
     async def _until_stopped(self, seq: int, agent: str) -> None:
         try:

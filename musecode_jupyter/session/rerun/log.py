@@ -54,6 +54,8 @@ class RerunLog:
         self._last: dict[str, int] = {}
         self.differs: Differs | None = None
         """The first difference that was found."""
+        self.on_world: Callable[[Event], None] = lambda _event: None
+        """Told of what the user and the world bring, as it comes about."""
         self.suspect: Differs | None = None
         """The first difference of a stretch that was stopped."""
         self.issued = 0
@@ -87,8 +89,10 @@ class RerunLog:
     def reach(self, seq: int) -> None:
         """Let come about what the user and the world brought up to event `seq`."""
         while self._reached < len(self._world) and self._world[self._reached].seq <= seq:
-            self._come(self._world[self._reached])
+            event = self._world[self._reached]
             self._reached += 1
+            self._come(event)
+            self.on_world(event)
 
     def answer(self, to: int) -> None:
         """Let come about all that came of the call, request or question `to`."""

@@ -13,7 +13,9 @@ COMMANDS = frozenset({"tool.requested", "model.requested", "agent.view"})
 """Each of them must be issued again."""
 
 _DECISIONS = frozenset({"goal.claimed", "goal.judged", "goal.met", "goal.stopped", "goal.paused", "budget.exceeded"})
-_DECIDES = ("task.", "merge.", "worktree.")
+_DECIDES = ("task.", "tasks.", "merge.", "worktree.")
+# Other questions are put before the work begins, or by another command of the user's.
+_ASKS = frozenset({"land", "tasks"})
 _OF_THE_USER = frozenset({"merge.undoing", "merge.undone", "merge.stays"})
 _ENDS = frozenset({"goal.paused", "goal.stopped", "budget.exceeded"})
 _MODEL_ENDS = frozenset({"model.completed", "model.failed", "model.abandoned"})
@@ -41,7 +43,7 @@ def issued(event: Event) -> bool:
         return False
     if event.kind == "approval.requested":
         # Whether a call may be made is a part of that call.
-        return event.data["call"] is None
+        return event.data["call"] is None and event.data["action"] in _ASKS
     return event.kind in COMMANDS or event.kind in _DECISIONS or event.kind.startswith(_DECIDES)
 
 
@@ -73,15 +75,23 @@ class Stretch:
     def stopped(self) -> bool:
         """Whether somebody ended the work amid a step: the user, the end of the session or of the process."""
         reasons = {each.data["reason"] for each in self.events if each.kind == "session.closed"}
-        return self.cut or any(
-            each.kind == "user.interrupt" or (each.kind == "goal.paused" and each.data["why"] in reasons)
-            for each in self.events
-        )
+        return self.cut or any(_stops(each, reasons) for each in self.events)
 
     @property
     def ending(self) -> Event | None:
         """The event that says why the goal came to rest short of being met, if it did."""
         return next((each for each in self.events if each.kind in _ENDS), None)
+
+
+def _stops(event: Event, reasons: set[Any]) -> bool:
+    if event.kind == "user.interrupt":
+        return interrupted_task(event) is None
+    return event.kind == "goal.paused" and event.data["why"] in reasons
+
+
+def interrupted_task(event: Event) -> int | None:
+    """The task whose worker the user stopped by this event, if it is one that says so."""
+    return event.cause[1] if event.kind == "user.interrupt" and len(event.cause) > 1 else None
 
 
 def stretches(events: Sequence[Event]) -> Iterator[Stretch]:

@@ -31,8 +31,9 @@ from musecode_jupyter.session.rerun.parts import (
     RerunGate,
     Schedule,
 )
-from musecode_jupyter.session.rerun.record import COMMANDS, Differs, RecordEnds, Stretch, stretches
+from musecode_jupyter.session.rerun.record import COMMANDS, Differs, RecordEnds, Stretch, interrupted_task, stretches
 from musecode_jupyter.session.runners import REPLAYS, goal_runner
+from musecode_jupyter.skills.fan_out import FanOutRunner
 from musecode_jupyter.skills.goal import GoalTools
 from musecode_jupyter.skills.goal_state import GoalsState
 from musecode_jupyter.tools.builtin import BUILTIN
@@ -132,6 +133,7 @@ class _Work:
         mode = opened[-1].data
         self._profile = str(process["profile"])
         self._workspace = Path(str(events[0].data["workspace"]))
+        log.on_world = lambda _event: None
         self._gate = RerunGate(self._rerun, self._profile)
         stand_in = cast(EventLog, log)
         effects = _NoWorld(self._rerun)
@@ -228,6 +230,8 @@ class _Work:
             halt=lambda _goal, _why: None,
             guided=self._profile == "guided",
         )
+        if isinstance(runner, FanOutRunner):
+            self._log.on_world = partial(_interrupt, runner)
         await runner.run()
 
     def _rest(self, _goal: int) -> None:
@@ -254,6 +258,11 @@ class _Work:
     def _worktrees(self) -> Path:
         made = next((event for event in self._events if event.kind == "worktree.creating"), None)
         return self._log.folder.parent.parent / "worktrees" if made is None else Path(made.data["path"]).parent
+
+
+def _interrupt(runner: FanOutRunner, event: Event) -> None:
+    if (task := interrupted_task(event)) is not None:
+        runner.interrupt(task, event.data["why"])
 
 
 async def _no_files() -> list[str]:
