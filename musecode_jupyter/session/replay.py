@@ -16,7 +16,7 @@ from musecode_jupyter.log.fold import Fold
 from musecode_jupyter.models.types import Item, ModelRequest, ToolSpec
 from musecode_jupyter.runtime.errors import MuseError
 from musecode_jupyter.session.reducers import all_reducers
-from musecode_jupyter.session.rerun.run import check_commands
+from musecode_jupyter.session.rerun.run import CommandProof, check_commands
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Proof:
         return f"{self.digests} state digests equal the fold; {self.prompts} prompts rebuilt byte for byte. {again}"
 
 
-def prove(folder: Path) -> Proof:
-    """Check the session in `folder`; reads only, repairs nothing."""
+def prove(folder: Path, *, commands: bool = True) -> Proof:
+    """Check the session in `folder`; reads only, repairs nothing. Without `commands` the code is not run again."""
     report = verify(folder, all_reducers())
     if report.first_problem is not None:
         problem = report.first_problem
@@ -65,7 +65,7 @@ def prove(folder: Path) -> Proof:
         if problem_text is not None:
             return Proof(report.events, report.digests, prompts, problem_text, seq)
         prompts += 1
-    again = check_commands(log)
+    again = check_commands(log) if commands else CommandProof(0, unchecked="it was not asked for")
     return Proof(report.events, report.digests, prompts, again.problem, again.seq, again.commands, again.unchecked)
 
 
