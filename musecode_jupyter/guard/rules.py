@@ -24,6 +24,7 @@ from musecode_jupyter.guard.rule_file import Rule, RuleFile, StoredRule
 from musecode_jupyter.guard.wrappers import is_interpreter
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import UsageProblem
 
@@ -191,6 +192,7 @@ class Rules:
         """Read a command that would run in `root` now."""
         return await self._effects.disk(look, command, path=self._path, root=root, isolated=isolated)
 
+    @answered
     async def covers_command(self, command: str, *, root: Path, isolated: bool) -> str | None:
         """The rules that cover a command, in words for the log, or None."""
         if not self.state.held:

@@ -43,6 +43,7 @@ class SessionResumed(Payload):
     sandbox: str = ""
     network: str = ""
     last_seq: int = Field(description="last event of the generation before")
+    session: str = Field(default="", description="id of the session, also the name of its folder by now")
     interactive: bool = False
     replays: int = 0
 

@@ -231,7 +231,7 @@ class SessionCore:
                 sandbox=sandbox,
                 tools=tools,
             )
-            await core._open("session.resumed", {"last_seq": last_seq})
+            await core._open("session.resumed", {"last_seq": last_seq, "session": folder.name})
             await reconcile(core)
         except BaseException:
             await log.close()

@@ -13,6 +13,7 @@ from typing import Any, NoReturn, cast
 
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import LOCATE, Guided
+from musecode_jupyter.agents.landing.tools import COMMIT_FIRST
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.tasks.propose import PROPOSE_TASKS
@@ -22,6 +23,7 @@ from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import MuseError
+from musecode_jupyter.session.landings import IN_SHADOW
 from musecode_jupyter.session.rerun.log import RerunLog
 from musecode_jupyter.session.rerun.parts import (
     Rerun,
@@ -36,6 +38,7 @@ from musecode_jupyter.session.runners import REPLAYS, goal_runner
 from musecode_jupyter.skills.fan_out import FanOutRunner
 from musecode_jupyter.skills.goal import GoalTools
 from musecode_jupyter.skills.goal_state import GoalsState
+from musecode_jupyter.skills.ground_state import GroundsState
 from musecode_jupyter.tools.builtin import BUILTIN
 from musecode_jupyter.tools.registry import Place, Registry
 from musecode_jupyter.workspace.git import Git
@@ -132,6 +135,8 @@ class _Work:
         process = next(event.data for event in reversed(opened) if event.kind != "session.mode")
         mode = opened[-1].data
         self._profile = str(process["profile"])
+        # A folder that was copied or renamed goes on under its own name.
+        self._session = next(str(name) for event in reversed(opened) if (name := event.data.get("session")))
         self._workspace = Path(str(events[0].data["workspace"]))
         log.on_world = lambda _event: None
         self._gate = RerunGate(self._rerun, self._profile)
@@ -207,6 +212,12 @@ class _Work:
     async def _goal(self) -> None:
         goal = self._stretch.goal
         assert goal is not None
+        self._log.bring(lambda event: event.kind == "goal.based")
+        grounds = self._log.state("grounds")
+        assert isinstance(grounds, GroundsState)
+        ground = grounds.goals[goal]
+        if not ground.settled:
+            return
         state = self._log.state("goals")
         assert isinstance(state, GoalsState)
         tools = GoalTools(
@@ -217,10 +228,11 @@ class _Work:
             loop=self._loop,
             approvals=self._approvals,
             worktrees=self._worktrees(),
-            session=str(self._events[0].data["session"]),
+            session=self._session,
             rest=self._rest,
             open_documents=list,
             answers=partial(RerunAnswers, self._rerun),
+            remedy=IN_SHADOW if ground.shadow else COMMIT_FIRST,
         )
         runner = goal_runner(
             tools,
