@@ -136,7 +136,8 @@ class _Work:
         mode = opened[-1].data
         self._profile = str(process["profile"])
         # A folder that was copied or renamed goes on under its own name.
-        self._session = next(str(name) for event in reversed(opened) if (name := event.data.get("session")))
+        names = [str(name) for event in opened if (name := event.data.get("session"))]
+        self._session = names[-1] if names else log.folder.name
         self._workspace = Path(str(events[0].data["workspace"]))
         log.on_world = lambda _event: None
         self._gate = RerunGate(self._rerun, self._profile)
