@@ -32,6 +32,17 @@ if (tests) {
     minify: true,
     legalComments: "none",
   });
+  // A script that stands in the page itself, and so is none with exports.
+  await build({
+    ...watchless,
+    format: "iife",
+    entryPoints: { page: "src/views/page.ts" },
+    outdir: join(here, "..", "musecode_jupyter", "static"),
+    platform: "browser",
+    target: "es2022",
+    minify: true,
+    legalComments: "none",
+  });
   await buildLab(join(here, "..", "musecode_jupyter", "static"));
 }
 

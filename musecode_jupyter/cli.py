@@ -1,4 +1,4 @@
-"""`jupyter musecode`: headless runs, sessions, resume, verify, doctor."""
+"""`jupyter musecode`: headless runs, sessions, resume, verify, export, doctor."""
 
 from __future__ import annotations
 
@@ -93,6 +93,15 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("id", help="id of the session, a unique beginning of it, or its folder")
     verify.add_argument("--json", action="store_true")
     verify.set_defaults(run=_verify)
+
+    export = commands.add_parser("export", help="write a session as one file for other tools, or to show")
+    export.add_argument("id", help="id of the session, a unique beginning of it, or its folder")
+    export.add_argument("--format", required=True, metavar="F", help="jsonl, atif, chrome, otel or html")
+    export.add_argument("-o", "--output", required=True, metavar="PATH", help="the file; - for standard output")
+    export.add_argument("--redacted", action="store_true", help="replace texts, arguments, outputs and paths")
+    export.add_argument("--force", action="store_true", help="replace a file that is there")
+    export.add_argument("--json", action="store_true", help="say what was written as JSON")
+    export.set_defaults(run=_export)
 
     doctor = commands.add_parser("doctor", help="what is there, what is missing, and how to get it")
     doctor.add_argument("--json", action="store_true")
@@ -378,6 +387,33 @@ def _verify(arguments: argparse.Namespace) -> int:
     else:
         print(f"{folder.name}: NOT verified: {proof.problem}", file=sys.stderr)
     return 0 if proof.ok else 1
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from musecode_jupyter.log.redaction import Redactor
+    from musecode_jupyter.models.endpoint import secrets
+    from musecode_jupyter.session import Settings
+    from musecode_jupyter.session.export import STDOUT, export
+    from musecode_jupyter.session.store import find_session
+
+    folder = find_session(Settings().over(os.environ).home_or_default(), arguments.id)
+    if arguments.json and arguments.output == STDOUT:
+        raise UsageProblem("--json says on standard output what was written: name a file with -o.")
+    done = export(
+        folder,
+        arguments.format,
+        arguments.output,
+        key=os.urandom(32) if arguments.redacted else None,
+        force=arguments.force,
+        redactor=Redactor(secrets(os.environ)),
+    )
+    for note in done.notes:
+        _complain(note)
+    if arguments.json:
+        print(json.dumps({"session": folder.name, **asdict(done)}))
+    elif arguments.output != STDOUT:
+        print(f"{folder.name}: {done.events} events in {done.path}.")
+    return ERROR if done.damaged else 0
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

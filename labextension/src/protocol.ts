@@ -15,7 +15,8 @@
 //   {type: "answer", approval, digest, decision, why}
 //
 // Messages of the kernel reach every view of a model; a view drops what it already has. The synced trait `snapshot`
-// ({events, header} or {pending}) is what a view shows until the kernel has spoken, or for ever if there is none.
+// ({events, header} or {pending}) is what a view shows until the kernel has spoken, or for ever if there is none. In an
+// exported page (page.ts) the model has `recorded`, its snapshot is everything, and "detail" is answered by the page.
 
 /** One event as the views see it; made by `summarise` in musecode_jupyter/session/summary.py. */
 export interface EventSummary {

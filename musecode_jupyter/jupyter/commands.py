@@ -12,6 +12,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from musecode_jupyter.agents.landing.tools import HARNESS
+from musecode_jupyter.jupyter.export_words import export
 from musecode_jupyter.jupyter.host import Host, change_diff, event_as_json
 from musecode_jupyter.jupyter.notebook_commands import ask, cells, run, variables
 from musecode_jupyter.jupyter.rule_words import rules
@@ -106,8 +107,9 @@ def show_static(host: Host) -> None:
     """Show the timeline as it is now, without a live view."""
     from IPython.display import display
 
-    from musecode_jupyter.jupyter.views import Totals, timeline_html, timeline_text
+    from musecode_jupyter.jupyter.views import timeline_html, timeline_text
     from musecode_jupyter.session.summary import summarise
+    from musecode_jupyter.session.totals import Totals
 
     summaries = [summarise(event) for event in host.opened().events()]
     header = Totals(summaries).header()
@@ -309,12 +311,13 @@ COMMANDS: dict[str, Command] = {
     "resume": _resume,
     "sessions": _sessions,
     "verify": _verify,
+    "export": export,
     "doctor": _doctor,
     "close": _close,
 }
 # These neither open a session nor offer a resume.
 QUIET = frozenset({"cells", "vars", "resume", "sessions", "doctor", "close"})
 # These only show: where no session is open they say so, and it is no error.
-SHOWING = frozenset({"agents", "worktrees", "timeline", "show", "tasks", "diff", "merges", "cost", "verify"})
+SHOWING = frozenset({"agents", "worktrees", "timeline", "show", "tasks", "diff", "merges", "cost", "verify", "export"})
 # These take nothing more.
 ALONE = frozenset({"agents", "tasks", "diff", "merges", "cost", "sessions", "verify", "doctor", "close"})

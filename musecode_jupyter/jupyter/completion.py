@@ -23,6 +23,7 @@ MUSE_WORDS = (
         "cost",
         "diff",
         "doctor",
+        "export",
         "merges",
         "resume",
         "rules",
@@ -36,6 +37,8 @@ MUSE_WORDS = (
 GOAL_WORDS = ("pause", "resume", "stop", "clear", "steer", "edit")
 BASES = ("head", "dirty")
 RUN_OPTIONS = ("--own", "--keep", "--timeout")
+EXPORT_FORMATS = ("jsonl", "atif", "chrome", "otel", "html")
+EXPORT_OPTIONS = ("--redacted", "--force")
 TIMELINE_OPTIONS = ("--agent", "--kind", "--since")
 _MAGIC = re.compile(r"\s*(?:\w+\s*=\s*)?%{1,2}(muse|goal|approve|deny)[ \t]+(.*)\Z", re.DOTALL)
 _OPTION = re.compile(r"--[a-z][a-z-]*")
@@ -95,6 +98,9 @@ class MuseMatcher:
             return self._agents() if last == "--agent" else TIMELINE_OPTIONS if last != "--since" else ()
         if word == "run":
             return [option for option in RUN_OPTIONS if option not in words] if token.startswith("-") else ()
+        if word == "export":
+            options = [option for option in EXPORT_OPTIONS if option not in words]
+            return options if token.startswith("-") else EXPORT_FORMATS if not words else ()
         if word == "rules" and words == ["add"]:
             return ["session", "workspace"]
         if word == "worktrees" and words in (["reclaim"], ["quarantine"]):

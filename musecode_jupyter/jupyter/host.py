@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import difflib
 import logging
 import os
 import sys
@@ -21,6 +20,7 @@ from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import MuseError, UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
 from musecode_jupyter.session import GoalSpec, Session, Settings, open_session
+from musecode_jupyter.session.changes import unified
 from musecode_jupyter.session.store import SessionEntry, list_sessions
 from musecode_jupyter.session.summary import summarise
 from musecode_jupyter.tools.notebook import notebook_tools
@@ -384,10 +384,5 @@ def event_as_json(event: Event) -> dict[str, Any]:
 
 def change_diff(session: Session, event: Event) -> str:
     """Unified diff of a file.changed event."""
-    sides = []
-    for name in ("before", "after"):
-        digest = event.data[name]
-        data = b"" if digest is None else session.log.blob(digest)
-        sides.append(data.decode("utf-8", "replace").splitlines(keepends=True))
-    path = event.data["path"]
-    return "".join(difflib.unified_diff(sides[0], sides[1], f"a/{path}", f"b/{path}"))
+    sides = [None if event.data[name] is None else session.log.blob(event.data[name]) for name in ("before", "after")]
+    return unified(event.data["path"], sides[0], sides[1])

@@ -42,6 +42,8 @@ function render({ model: link, el }: RenderContext): () => void {
   let askedAt = 0;
   let selected = 0;
   let follow = true;
+  // An exported page: no kernel is behind it, nor was one ever meant to be.
+  const recorded = link.get("recorded") === true;
 
   const redraw = framed(draw);
   const head = new HeaderLine(() => link.send({ type: "stop" }));
@@ -72,6 +74,7 @@ function render({ model: link, el }: RenderContext): () => void {
   });
   search.addEventListener("input", filter);
   const followButton = button("Follow", "Keep the newest events in sight", () => setFollow(!follow));
+  followButton.hidden = recorded;
   const matched = h("span", { class: "muse-dim muse-num muse-matched" });
   const notice = h("div", { class: "muse-notice", role: "status", hidden: true });
   const root = h(
@@ -112,7 +115,7 @@ function render({ model: link, el }: RenderContext): () => void {
   const theme = new MutationObserver(redraw);
   theme.observe(document.body, { attributes: true, attributeFilter: ["class", "data-jp-theme-name", "data-jp-theme-light"] });
   const silence = setTimeout(() => {
-    if (!connected) {
+    if (!connected && !recorded) {
       notice.hidden = false;
       notice.textContent = `No running kernel behind this view: it shows the last ${count(shown.events.length)} events that were stored with it.`;
     }

@@ -20,13 +20,11 @@ if TYPE_CHECKING:
         timeline_text,
     )
     from musecode_jupyter.jupyter.views.timeline import EventSource, TimelineView
-    from musecode_jupyter.jupyter.views.totals import Totals
 
 __all__ = [
     "ApprovalsView",
     "EventSource",
     "TimelineView",
-    "Totals",
     "approvals_html",
     "approvals_table",
     "approvals_text",
@@ -41,7 +39,6 @@ _HOME = {
     "ApprovalsView": "approvals",
     "EventSource": "timeline",
     "TimelineView": "timeline",
-    "Totals": "totals",
     "approvals_html": "static_html",
     "approvals_table": "static_html",
     "approvals_text": "static_html",

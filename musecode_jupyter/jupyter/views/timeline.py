@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from musecode_jupyter.jupyter.views.live import CallLater, LiveView, Post
 from musecode_jupyter.jupyter.views.static_html import timeline_html, timeline_text
-from musecode_jupyter.jupyter.views.totals import Totals
+from musecode_jupyter.session.totals import Totals
 
 # One message each 100 ms kept 59 frames a second at 1,000 events a second; a message per event fell to 19 at
 # 400.
