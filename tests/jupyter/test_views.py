@@ -28,10 +28,10 @@ from musecode_jupyter.jupyter.views.static_html import (
     timeline_text,
 )
 from musecode_jupyter.jupyter.views.timeline import BATCH, TAIL, TimelineView
-from musecode_jupyter.session.totals import Totals
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.kinds import KINDS
 from musecode_jupyter.session.summary import TEXT_LIMIT, one_line, summarise
+from musecode_jupyter.session.totals import Totals
 
 SPECIAL = {
     "effect": "write",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -50,7 +51,7 @@ def write(source: EventSource, out: BinaryIO, folder: Path | None) -> None:
 
 
 class _Trajectory:
-    """The steps of one agent; those that wait for results are kept, later ones behind them."""
+    """The steps of one agent; in memory are only those whose calls still wait for results."""
 
     def __init__(self, name: str, spool: Spool) -> None:
         self.name = name
@@ -62,44 +63,42 @@ class _Trajectory:
         self.failed_usd = 0.0
         self.failed_calls = 0
         self._spool = spool
-        self._steps = 0
-        self._queue: list[tuple[Step, set[str]]] = []
+        self._waiting: dict[int, tuple[Step, set[str]]] = {}
 
     @property
     def steps(self) -> int:
-        return self._steps
+        """How many there are."""
+        return self._spool.count(self.name)
 
-    def add(self, step: Step, waits: set[str] | None = None) -> None:
+    def add(self, step: Step, waits: Iterable[str] = ()) -> None:
         """A step, complete once every call in `waits` has its result."""
-        self._queue.append((step, set(waits or ())))
-        self._write()
+        place = self._spool.reserve(self.name)
+        if calls := set(waits):
+            self._waiting[place] = (step, calls)
+        else:
+            self._write(place, step)
 
-    def result(self, call_id: str, result: dict[str, Any]) -> bool:
+    def result(self, call_id: str, result: dict[str, Any]) -> None:
         """The result of a call, put to the newest step that waits for it."""
-        for step, waits in reversed(self._queue):
-            if call_id in waits:
-                waits.discard(call_id)
+        for place in sorted(self._waiting, reverse=True):
+            step, calls = self._waiting[place]
+            if call_id in calls:
+                calls.discard(call_id)
                 step.setdefault("observation", {"results": []})["results"].append(result)
-                self._write()
-                return True
-        return False
+                if not calls:
+                    del self._waiting[place]
+                    self._write(place, step)
+                return
 
     def release(self) -> None:
         """No result comes any more."""
-        for _, waits in self._queue:
-            waits.clear()
-        self._write()
+        for place, (step, _) in self._waiting.items():
+            self._write(place, step)
+        self._waiting.clear()
 
-    def _write(self) -> None:
-        done = 0
-        for step, waits in self._queue:
-            if waits:
-                break
-            done += 1
-            self._steps += 1
-            numbered = canonical({"step_id": self._steps, **step}).encode("ascii")
-            self._spool.add(self.name, (b"," if self._steps > 1 else b"") + numbered)
-        del self._queue[:done]
+    def _write(self, place: int, step: Step) -> None:
+        numbered = canonical({"step_id": place + 1, **step}).encode("ascii")
+        self._spool.fill(self.name, place, (b"," if place else b"") + numbered)
 
     def metrics(self) -> dict[str, Any]:
         return {
@@ -107,7 +106,7 @@ class _Trajectory:
             "total_completion_tokens": self.totals["completion"],
             "total_cached_tokens": self.totals["cached"],
             "total_cost_usd": round(self.usd, 9),
-            "total_steps": self._steps,
+            "total_steps": self.steps,
             "extra": {"failed_model_calls": self.failed_calls, "failed_cost_usd": round(self.failed_usd, 9)},
         }
 
@@ -134,7 +133,6 @@ class _Book:
         elif kind == "agent.view":
             self._of(event.agent).add(_viewed(event))
         elif kind == "model.requested":
-            self._of(event.agent).release()
             self._requests[event.seq] = data
         elif kind in _MODEL_END or kind == "model.retried":
             self._answered(event)
@@ -257,6 +255,8 @@ class _Book:
             self._of(LEAD).add(self._reference(data["agent"], event))
         if kind in _OF_USER or kind == "task.bounced" or (kind == "goal.judged" and data["report"]):
             name = data.get("to") or data.get("agent") or event.agent
+            # Pictures have no place here but their captions, which are in the text.
+            event = replace(event, data={**data, "pictures": []})
             said = items_of(event, lambda _seq: None, lambda _digest: b"")
             if text := _texts(item.model_dump() for item in said):
                 self._of(name).add(_step(event, "user", text))

@@ -15,6 +15,7 @@ from musecode_jupyter.log.events import Event, canonical
 from musecode_jupyter.runtime.errors import ConfigurationError, LogError
 from musecode_jupyter.session.changes import unified
 from musecode_jupyter.session.export.jsonl import as_json
+from musecode_jupyter.session.export.mask import Mask
 from musecode_jupyter.session.export.source import EventSource
 from musecode_jupyter.session.export.target import Spool
 from musecode_jupyter.session.summary import summarise
@@ -48,7 +49,7 @@ def write(
     spool = Spool(folder)
     try:
         totals = Totals()
-        facts: dict[str, str] = {"Session": source.name}
+        facts = {"Session": source.name}
         first = last = ""
         for event in source.events():
             summary = summarise(event)
@@ -84,7 +85,7 @@ def _asset(name: str) -> bytes:
 def _learn(facts: dict[str, str], event: Event) -> None:
     data = event.data
     if event.kind in {"session.opened", "session.resumed"}:
-        if "workspace" in data:
+        if data.get("workspace") and data["workspace"] != Mask.WORKSPACE:
             facts["Workspace"] = str(data["workspace"])
         facts["Model"] = f"{data['model']} ({data['profile']})"
         facts["Version"] = str(data["version"])
@@ -167,24 +168,27 @@ def _body(out: BinaryIO, spool: Spool, page: dict[str, Any]) -> None:
         left -= sizes[detailed]
     _blocks(out, spool, "events", first)
     _blocks(out, spool, "details", detailed)
-    _block(out, "muse-page-facts", [_embedded(page)])
+    out.write(_mark("facts", 1, 1) + b"[" + _embedded(page) + b"]</script>\n")
 
 
 def _blocks(out: BinaryIO, spool: Spool, stream: str, first: int) -> None:
     """Blocks of about 1 MiB, each an array: the browser reads them one at a time, details only when asked for."""
-    block: list[bytes] = []
-    size, begin = 0, first
+    sizes = spool.sizes(stream)
+    left = 0
     for at, piece in enumerate(spool.pieces(stream, first), first):
-        block.append(piece)
-        size += len(piece)
-        if size >= _BLOCK_BYTES:
-            _block(out, f"muse-page-{stream}", block, begin)
-            block, size, begin = [], 0, at + 1
-    if block:
-        _block(out, f"muse-page-{stream}", block, begin)
+        if not left:
+            # How many pieces the block holds stands at its head.
+            room = _BLOCK_BYTES
+            while room > 0 and at + left < len(sizes):
+                room -= sizes[at + left]
+                left += 1
+            out.write(_mark(stream, at + 1, left) + b"[")
+        left -= 1
+        out.write(piece + (b",\n" if left else b"]</script>\n"))
 
 
-def _block(out: BinaryIO, name: str, pieces: list[bytes], begin: int = 0) -> None:
-    # Events are numbered from 1 without a gap, so the place of the first and the count say which are inside.
-    mark = f'<script type="application/json" class="{name}" data-first="{begin + 1}" data-count="{len(pieces)}">'
-    out.write(mark.encode("ascii") + b"[" + b",\n".join(pieces) + b"]</script>\n")
+def _mark(name: str, first: int, count: int) -> bytes:
+    # Events are numbered from 1 without a gap, so the first number and the count say which are inside.
+    return (
+        f'<script type="application/json" class="muse-page-{name}" data-first="{first}" data-count="{count}">'
+    ).encode("ascii")

@@ -90,6 +90,8 @@ class Mask:
         Secret, at most 64 bytes, to be thrown away afterwards: without it a guess cannot be checked against a digest.
     """
 
+    WORKSPACE = "workspace"
+
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._roots: list[tuple[PurePosixPath, str]] = []
@@ -99,7 +101,7 @@ class Mask:
         """The event as it may be shared; `h` is empty, because it would confirm a guess of what the line held."""
         data = event.data
         if event.kind == "session.opened":
-            self._root(data.get("workspace"), "workspace")
+            self._root(data.get("workspace"), self.WORKSPACE)
         elif event.kind == "worktree.creating":
             self._root(data.get("path"), f"worktree-{event.seq}")
         elif event.kind == "agent.seeded":

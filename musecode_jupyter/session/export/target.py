@@ -87,9 +87,19 @@ class Spool:
 
     def add(self, stream: str, piece: bytes) -> None:
         """Put a piece at the end of a stream."""
+        self.fill(stream, self.reserve(stream), piece)
+
+    def reserve(self, stream: str) -> int:
+        """A place at the end of a stream for a piece that comes later; its number, from 0 on."""
+        index = self._pieces.setdefault(stream, array("Q"))
+        index.extend((0, 0))
+        return len(index) // 2 - 1
+
+    def fill(self, stream: str, place: int, piece: bytes) -> None:
+        """Put a piece where room was reserved for it."""
         self._file.seek(self._end)
         self._file.write(piece)
-        self._pieces.setdefault(stream, array("Q")).extend((self._end, len(piece)))
+        self._pieces[stream][2 * place : 2 * place + 2] = array("Q", (self._end, len(piece)))
         self._end += len(piece)
 
     def count(self, stream: str) -> int:
