@@ -7,7 +7,7 @@ from journal import wait_for_kind
 from kernel import Kernel, StartKernel
 from scripted import GOAL
 
-from musecode_jupyter.jupyter.completion import GOAL_WORDS, MUSE_WORDS, MuseMatcher
+from musecode_jupyter.jupyter.completion import EXPORT_FORMATS, GOAL_WORDS, MUSE_WORDS, MuseMatcher
 
 
 def complete(kernel: Kernel, line: str) -> list[str]:
@@ -37,6 +37,8 @@ def test_words_and_options_are_completed_before_anything_is_started(loaded: Kern
     assert complete(loaded, "g = %goal text --ver") == ["--verify"]
     assert "--hours" not in complete(loaded, "%goal --hours 3 --")
     assert complete(loaded, "%muse rules add s") == ["session"]
+    assert complete(loaded, "%muse export ") == list(EXPORT_FORMATS)
+    assert complete(loaded, "%muse export html a.html --force --") == ["--redacted"]
     assert complete(loaded, "%muse timeline --kind goal.m") == ["goal.met"]
     assert complete(loaded, "%goal text --base d") == ["dirty"]
     assert sorted(complete(loaded, "%muse worktrees ")) == ["quarantine", "reclaim"]
@@ -68,10 +70,12 @@ def test_the_words_are_those_that_there_are() -> None:
     from musecode_jupyter.jupyter.commands import COMMANDS
     from musecode_jupyter.jupyter.completion import BASES as COMPLETED
     from musecode_jupyter.jupyter.magics import GOAL_WORDS as GOAL_COMMANDS
+    from musecode_jupyter.session.export import FORMATS
     from musecode_jupyter.session.preflight import BASES
 
     assert set(MUSE_WORDS) == set(COMMANDS)
     assert COMPLETED == BASES
+    assert EXPORT_FORMATS == FORMATS
     assert set(GOAL_COMMANDS) <= set(GOAL_WORDS)
     assert MuseMatcher.match.matcher_api_version == 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -152,6 +153,18 @@ def test_show_of_a_file_change_holds_its_diff(finished: Kernel) -> None:
     assert "because of" in shown
 
 
+def test_the_open_session_is_exported_and_kept_from_being_written_over(finished: Kernel, tmp_path: Path) -> None:
+    out = tmp_path / "what it did.jsonl"
+    assert re.fullmatch(rf"\d+ events in {re.escape(str(out))}\.\n", finished.run(f"%muse export jsonl '{out}'").stdout)
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert "goal.met" in {line["kind"] for line in lines}
+    assert "scheduler/interval.py" in out.read_text()
+    assert "--force replaces it" in one_line(finished.execute(f"%muse export jsonl '{out}'"))
+    finished.run(f"%muse export jsonl '{out}' --force --redacted")
+    assert "scheduler/interval.py" not in out.read_text()
+    assert [json.loads(line)["seq"] for line in out.read_text().splitlines()][: len(lines)] == [x["seq"] for x in lines]
+
+
 def test_ask_in_the_cell_form_takes_a_question(finished: Kernel) -> None:
     """In the line form a final "?" is IPython's help."""
     cell = finished.run("%%muse ask\nWhat is a check?")
@@ -195,6 +208,11 @@ def test_timeline_alone_is_a_live_view(finished: Kernel) -> None:
         ("%muse undo", "number of a landing, which `%muse merges` shows"),
         ("%muse undo it", "number of a landing, which `%muse merges` shows"),
         ("%muse undo 99999", "There is no landing 99999 in this session"),
+        ("%muse export", "takes FORMAT PATH [--redacted] [--force]; formats: jsonl, atif, chrome, otel, html"),
+        ("%muse export pdf out.pdf", "no format 'pdf'"),
+        ("%muse export html out.html --public", "takes FORMAT PATH"),
+        ("%muse export html 'out.html", "close the quotation"),
+        ("%muse export html nowhere/out.html", "There is no folder nowhere"),
         ("%muse merges all", "%muse merges takes nothing more"),
         ("%muse timeline --colour red", "--agent A, --kind K and --since SEQ"),
         ("%muse timeline --since", "--agent A, --kind K and --since SEQ"),
@@ -520,7 +538,7 @@ def test_what_finds_nothing_in_a_fresh_kernel_says_so_and_opens_no_session(
     tmp_path: Path, repository: Path, start_kernel: StartKernel
 ) -> None:
     kernel = start_kernel()
-    for line in ("timeline", "show 1", "diff", "merges", "cost", "agents", "verify"):
+    for line in ("timeline", "show 1", "diff", "merges", "cost", "agents", "verify", "export html x"):
         assert kernel.run(f"%muse {line}").stdout == f"{NO_SESSION}\n"
     assert kernel.run("%goal").stdout == f"{NO_GOAL}\n"
     for word in ("pause", "resume", "stop", "clear", "edit --steps 9", "steer on"):
