@@ -84,6 +84,8 @@ def test_there_is_nothing_of_a_kernel_in_it(page: Page) -> None:
     """No Stop, nothing to follow, and running bars do not grow."""
     assert not page.locator(".muse-stop").is_visible()
     assert not page.get_by_role("button", name="Keep the newest events in sight").is_visible()
+    assert page.locator(".muse-state").inner_text() == "unfinished"
+    assert "running" not in page.locator(".muse-header").inner_text()
     assert page.locator(".muse-notice").count() == 1
     assert not page.locator(".muse-notice").is_visible()
 

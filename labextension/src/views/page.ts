@@ -35,14 +35,21 @@ class Details {
   }
 }
 
+/** What was under way at the last event is not: nobody knows here whether it went on. */
+function ended(header: Header): Header {
+  const goal = header.goal?.state === "running" ? { ...header.goal, state: "unfinished" } : header.goal;
+  return { ...header, running: 0, pending: 0, goal };
+}
+
 function recorded(): Model {
   const events: EventSummary[] = [];
   for (const block of blocks("events")) for (const event of parsed<EventSummary>(block)) events.push(event);
   const [facts] = blocks("facts").flatMap((block) => parsed<{ header: Header }>(block));
+  const header = facts && ended(facts.header);
   const details = new Details();
   const listeners = new Set<Listener>();
   return {
-    get: (name) => (name === "snapshot" ? { events, header: facts?.header } : name === "recorded"),
+    get: (name) => (name === "snapshot" ? { events, header } : name === "recorded"),
     on: (name, callback) => void (name === "msg:custom" && listeners.add(callback as Listener)),
     off: (_name, callback) => void listeners.delete(callback as Listener),
     send: (content) => {

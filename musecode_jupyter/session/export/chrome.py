@@ -19,6 +19,7 @@ _SILENT = frozenset(
     {
         *("tool.requested", "tool.decided", "tool.started", "tool.finished", "model.requested", "model.completed"),
         *("state.digest", "file.observed", "agent.view", "agent.seeded", "approval.requested", "agent.state"),
+        "git.answered",
     }
 )
 # Points from which or to which an arrow leads are the shortest of slices: an arrow ends in slices only.

@@ -55,6 +55,8 @@ _DIGESTS = _words("digest before after base tree commit target old new expected 
 _PATHS = _words("path cwd workspace output_path reads writes files conflicts suspect quarantine")
 # Data in data, of which the fields are known.
 _PARTS = _words("checks changes pictures old new")
+# Data of any form, of which nothing is known.
+_FREE = frozenset({"arguments", "shown", "json_schema", "answer", "error"})
 _MODELS = frozenset({"model", "served_model"})
 _AGENTS = frozenset({"to", "agent"})
 _USAGE = _words("input output cached reasoning written")
@@ -161,8 +163,10 @@ class Mask:
         return "/".join([place, *parts] if place else parts)
 
     def _field(self, kind: str, name: str, value: Any) -> Any:
-        if value is None or isinstance(value, bool | int | float):
+        if value is None or (name not in _FREE and isinstance(value, bool | int | float)):
             return value
+        if name in _FREE and not isinstance(value, str):
+            return self._free(value)
         if name == "items":
             return [self._item(item) for item in value] if isinstance(value, list) else self._free(value)
         if name == "tools":
