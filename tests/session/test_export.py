@@ -31,7 +31,7 @@ from musecode_jupyter import cli
 from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.kinds import KINDS
-from musecode_jupyter.runtime.errors import UsageProblem
+from musecode_jupyter.runtime.errors import LogError, UsageProblem
 from musecode_jupyter.session import GoalSpec
 from musecode_jupyter.session.export import FORMATS, export
 from musecode_jupyter.session.export.clock import RisingClock
@@ -511,6 +511,13 @@ class TestFile:
         done = subprocess.run([*command, "jsonl", "-o", "-"], capture_output=True, text=True, check=True, timeout=60)
         assert [json.loads(line)["kind"] for line in done.stdout.splitlines()] == ["session.opened", "state.digest"]
         assert done.stderr == ""
+
+    def test_a_journal_that_cannot_be_read_is_not_taken_for_a_full_disk(self, tmp_path: Path) -> None:
+        write_log(tmp_path / "s", [Entry("user.interrupt", {"scope": "all"}) for _ in range(4)])
+        (tmp_path / "s" / "journal" / "000002.jsonl").mkdir()
+        with pytest.raises(LogError, match="journal of session s cannot be read after event 5"):
+            export(tmp_path / "s", "jsonl", str(tmp_path / "out"))
+        assert os.listdir(tmp_path) == ["s"]
 
     def test_what_cannot_be_exported_is_said(self, tmp_path: Path) -> None:
         (tmp_path / "empty" / "journal").mkdir(parents=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from musecode_jupyter.log.redaction import Redactor
-from musecode_jupyter.runtime.errors import UsageProblem
+from musecode_jupyter.runtime.errors import MuseError, UsageProblem
 from musecode_jupyter.session.export import atif, chrome, html, jsonl, otel
 from musecode_jupyter.session.export.mask import Mask
 from musecode_jupyter.session.export.source import EventSource
@@ -96,8 +96,15 @@ def export(
 @contextmanager
 def _opened(place: Path | None, *, force: bool) -> Iterator[BinaryIO]:
     if place is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        try:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as problem:
+            raise MuseError(
+                f"standard output takes no more ({problem.strerror}); write to a file with -o."
+            ) from problem
         return
     with new_file(place, force=force) as file:
         yield file

@@ -11,7 +11,7 @@ from musecode_jupyter.log.blobs import BlobStore
 from musecode_jupyter.log.events import SCHEMA_VERSION, Event
 from musecode_jupyter.log.kinds import KINDS
 from musecode_jupyter.log.record import hydrated, spilled
-from musecode_jupyter.log.scan import MAX_TAIL_BYTES, Damage, Scanner, judge_tail, segments
+from musecode_jupyter.log.scan import MAX_TAIL_BYTES, Damage, Record, Scanner, judge_tail, segments
 from musecode_jupyter.runtime.errors import LogError, UsageProblem
 from musecode_jupyter.session.export.mask import Mask
 
@@ -55,12 +55,12 @@ class EventSource:
         Raises
         ------
         LogError
-            There is no session in the folder.
+            There is no session in the folder, or the disk does not give it back.
         UsageProblem
             It has no event that can be read, or a newer version wrote it.
         """
         scanner = Scanner(self.folder)
-        for found in scanner.records():
+        for found in self._found(scanner):
             if isinstance(found, Damage):
                 self._damage(scanner, found)
                 break
@@ -83,6 +83,16 @@ class EventSource:
         if not self.count:
             said = " ".join(self.notes) or "It has no events yet."
             raise UsageProblem(f"There is nothing to export from session {self.folder.name}. {said}")
+
+    def _found(self, scanner: Scanner) -> Iterator[Record | Damage]:
+        # Else it would be taken for an error of the file that is written.
+        try:
+            yield from scanner.records()
+        except OSError as problem:
+            raise LogError(
+                f"the journal of session {self.folder.name} cannot be read after event {scanner.seq} "
+                f"({problem.strerror}); check the disk that holds {self.folder}"
+            ) from problem
 
     def _completed(self, event: Event) -> Event:
         if event.v > SCHEMA_VERSION:
