@@ -369,6 +369,12 @@ def _budget_set(data: Data) -> str:
     return f"session limits: {_limits(data) or 'none'}"
 
 
+def _git_answered(data: Data) -> str:
+    # In an export without the user's words there is no more of an error than that there was one.
+    error = f": {data['error'].get('text', 'an error')}" if data["error"] else ""
+    return f"{data['chain']} asked {data['question']}{error}"
+
+
 def _unknown(data: Data) -> str:
     return ", ".join(f"{name}={one_line(str(value), 60)}" for name, value in data.items())
 
@@ -379,7 +385,7 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "session.mode": lambda d: f"approvals {d['approvals']}{'' if d['interactive'] else '; nobody can be asked'}",
     "session.closed": lambda d: f"session closed: {d['reason']}",
     "log.recovered": _log_recovered,
-    "git.answered": lambda d: f"{d['chain']} asked {d['question']}{': ' + d['error']['text'] if d['error'] else ''}",
+    "git.answered": _git_answered,
     "state.digest": lambda d: f"state up to event {d['upto']} has digest {d['digest'][:12]}",
     "user.message": lambda d: f"to {d['to']}: {d['text']}",
     "user.steer": lambda d: f"to {d['to']}: {d['text']}",

@@ -366,11 +366,12 @@ def every_kind() -> list[Entry]:
 class TestAnyLog:
     def test_every_kind_of_event_can_be_exported(self, format: str, tmp_path: Path) -> None:
         write_log(tmp_path / "s", every_kind())
-        document = exported(tmp_path / "s", format)
-        if format == "atif":
-            Trajectory.model_validate(document)
-        elif format == "chrome":
-            check_trace(document)
+        for key in (None, b"k" * 32):
+            document = exported(tmp_path / "s", format, key=key)
+            if format == "atif":
+                Trajectory.model_validate(document)
+            elif format == "chrome":
+                check_trace(document)
 
     def test_a_damaged_log_is_exported_up_to_the_damage(
         self, format: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

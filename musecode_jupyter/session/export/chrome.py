@@ -10,7 +10,7 @@ from musecode_jupyter.log.events import Event, canonical
 from musecode_jupyter.session.export.clock import RisingClock
 from musecode_jupyter.session.export.source import EventSource
 from musecode_jupyter.session.export.spans import Span, Spans
-from musecode_jupyter.session.summary import summarise
+from musecode_jupyter.session.summary import BEHIND, summarise
 
 PID = 1
 FIRST = {"user": 1, "harness": 2, "lead": 3}
@@ -19,7 +19,6 @@ _SILENT = frozenset(
     {
         *("tool.requested", "tool.decided", "tool.started", "tool.finished", "model.requested", "model.completed"),
         *("state.digest", "file.observed", "agent.view", "agent.seeded", "approval.requested", "agent.state"),
-        "git.answered",
     }
 )
 # Points from which or to which an arrow leads are the shortest of slices: an arrow ends in slices only.
@@ -118,7 +117,7 @@ class _Trace:
         self._put({**common, "ph": "e", "id": f"0x{span.seq:x}", "ts": span.end})
 
     def _point(self, event: Event, now: int) -> None:
-        if event.kind in _SILENT:
+        if event.kind in _SILENT or event.kind in BEHIND:
             return
         tid = self._track("user" if event.kind == "approval.granted" else event.agent)
         summary = summarise(event)
