@@ -9,6 +9,9 @@ const OVERSCAN = 8;
 /** No more rows than this ever exist at once, whatever the height of the list. */
 const WINDOW = 500;
 
+// There to prove the others: shown to those whose filter asks for them.
+const BEHIND: ReadonlySet<string> = new Set(["git.answered"]);
+
 export interface Filter {
   readonly terms: readonly string[];
   /** Empty: all. */
@@ -28,6 +31,7 @@ function haystack(event: EventSummary): string {
 }
 
 export function matches(event: EventSummary, filter: Filter): boolean {
+  if (BEHIND.has(event.kind) && !filter.terms.some((term) => event.kind.includes(term))) return false;
   if (filter.groups.size) {
     const failed = event.ok === false && filter.groups.has("error");
     if (!failed && !filter.groups.has(groupOf(event.kind))) return false;
@@ -94,7 +98,7 @@ export class EventList {
   private readonly rowsHolder: HTMLElement;
   private readonly id = uniqueId("muse-list");
   private filter: Filter = { terms: [], groups: new Set() };
-  /** Positions in `model.events` that pass the filter; unused while nothing is filtered. */
+  /** Positions in `model.events` that pass the filter. */
   private shown: number[] = [];
   private seen = 0;
   private drawn = "";
@@ -122,7 +126,7 @@ export class EventList {
   }
 
   get count(): number {
-    return this.filtered ? this.shown.length : this.model.events.length;
+    return this.shown.length;
   }
 
   setModel(model: TimelineModel): void {
@@ -174,10 +178,6 @@ export class EventList {
     else this.element.removeAttribute("aria-activedescendant");
   }
 
-  private get filtered(): boolean {
-    return this.filter.terms.length > 0 || this.filter.groups.size > 0;
-  }
-
   private refilter(): void {
     this.shown = [];
     this.seen = 0;
@@ -187,21 +187,18 @@ export class EventList {
 
   private extend(): void {
     const { events } = this.model;
-    if (this.filtered) {
-      for (; this.seen < events.length; this.seen++) {
-        if (matches(events[this.seen]!, this.filter)) this.shown.push(this.seen);
-      }
+    for (; this.seen < events.length; this.seen++) {
+      if (matches(events[this.seen]!, this.filter)) this.shown.push(this.seen);
     }
-    this.seen = events.length;
   }
 
   private at(i: number): number {
-    return this.filtered ? this.shown[i]! : i;
+    return this.shown[i]!;
   }
 
   private position(seq: number): number {
     const index = this.model.indexOf(seq);
-    if (index < 0 || !this.filtered) return index;
+    if (index < 0) return index;
     let low = 0;
     let high = this.shown.length;
     while (low < high) {

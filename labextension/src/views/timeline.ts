@@ -167,7 +167,7 @@ function render({ model: link, el }: RenderContext): () => void {
     const growing = axis.draw();
     list.draw();
     const n = list.count;
-    matched.textContent = n === shown.events.length ? "" : `${count(n)} of ${count(shown.events.length)}`;
+    matched.textContent = !search.value.trim() && !chosen.size ? "" : `${count(n)} of ${count(shown.events.length)}`;
     if (growing) redraw();
   }
 
