@@ -24,11 +24,13 @@ _REACH = 20_000
 class _Pattern:
     """Group `secret` of a match is replaced if `accept` says that its text is one.
 
-    Every match holds one of `hints`, whatever its case: a look for them costs far less than the expression.
+    Every match holds one of `hints` as it stands, or one of `folded` once it is in lower case: a look for them costs
+    far less than the expression.
     """
 
     name: str
     hints: tuple[str, ...]
+    folded: tuple[str, ...]
     regex: re.Pattern[str]
     accept: Callable[[str], bool]
 
@@ -88,9 +90,16 @@ def _key_value(text: str) -> bool:
     return _mixed(value) and not _WORDS.match(value)
 
 
-def _pattern(name: str, hints: tuple[str, ...], regex: str, accept: Callable[[str], bool] = _always) -> _Pattern:
+def _pattern(
+    name: str,
+    hints: tuple[str, ...],
+    regex: str,
+    accept: Callable[[str], bool] = _always,
+    *,
+    folded: tuple[str, ...] = (),
+) -> _Pattern:
     # ASCII only: else `ſ` would be an `s` to the expression and not to its hint.
-    return _Pattern(name, hints, re.compile(regex, re.ASCII), accept)
+    return _Pattern(name, hints, folded, re.compile(regex, re.ASCII), accept)
 
 
 # Ends of escapes: what stands behind one stands at the beginning of a word, although the escape ends in a letter.
@@ -136,13 +145,13 @@ _PEM_OPEN = re.compile(rf"-----BEGIN (?:[A-Z0-9]{{1,20}} ){{0,4}}[A-Z0-9]*-{{0,5
 _PATTERNS = (
     _pattern(
         "pem-private-key",
-        ("private key-----",),
+        ("PRIVATE KEY-----",),
         rf"(?P<secret>{_PEM_BEGIN}(?:{_PEM_BODY}{{16,16384}}?{_PEM_END}"
         r"|(?:\s|\\n|\\r)*(?:[A-Za-z0-9+/=]{16,}(?:\s|\\n|\\r)*)+))",
     ),
     _pattern(
         "jwt",
-        ("eyj",),
+        ("eyJ",),
         _start("e", r"[\w-]") + r"(?P<secret>eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})",
     ),
     _pattern(
@@ -154,18 +163,18 @@ _PATTERNS = (
     _pattern("slack-token", ("xox",), _start("x", r"[\w-]") + r"(?P<secret>xox[abeoprs]-[A-Za-z0-9-]{10,})", _mixed),
     _pattern(
         "aws-key-id",
-        ("akia", "asia"),
+        ("AKIA", "ASIA"),
         _start("A", "[A-Za-z0-9]") + r"(?P<secret>(?:AKIA|ASIA)[A-Z0-9]{16})(?![A-Za-z0-9])",
     ),
-    _pattern("google-key", ("aiza",), _start("A", r"[\w-]") + r"(?P<secret>AIza[A-Za-z0-9_-]{35})(?![\w-])"),
+    _pattern("google-key", ("AIza",), _start("A", r"[\w-]") + r"(?P<secret>AIza[A-Za-z0-9_-]{35})(?![\w-])"),
     _pattern("huggingface-token", ("hf_",), _start("h", "[A-Za-z0-9_]") + r"(?P<secret>hf_[A-Za-z0-9]{30,})"),
-    _pattern("meta-key", ("llm|",), _start("L", "[A-Za-z0-9]") + r"(?P<secret>LLM\|[0-9]{6,}\|[A-Za-z0-9_-]{16,})"),
+    _pattern("meta-key", ("LLM|",), _start("L", "[A-Za-z0-9]") + r"(?P<secret>LLM\|[0-9]{6,}\|[A-Za-z0-9_-]{16,})"),
     _pattern("sk-key", ("sk-",), _start("s", r"[\w-]") + r"(?P<secret>sk-[A-Za-z0-9_-]{20,})", _key_like),
     _pattern(
         "vendor-key",
         (
-            *("_live_", "_test_", "npm_", "pypi-age", "sg.", "xapp-", "age-secret-key-", "dop_v1_", "dapi", "hvs."),
-            *("gsk_", "xai-", "accountkey=", ":aa", "hooks.slack.com"),
+            *("_live_", "_test_", "npm_", "pypi-AgE", "SG.", "xapp-", "AGE-SECRET-KEY-", "dop_v1_", "dapi", "hvs."),
+            *("gsk_", "xai-", "AccountKey=", ":AA", "hooks.slack.com"),
         ),
         _start("A-Za-z0-9", "[A-Za-z0-9_-]")
         + r"(?P<secret>[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{36}|pypi-AgE[\w-]{16,}"
@@ -177,44 +186,57 @@ _PATTERNS = (
     ),
     _pattern(
         "cookie",
-        ("cookie",),
+        (),
         _start("sScC", r"[\w-]") + r"(?i:(?:set-)?cookie)(?:\\?[\"'])?:[ \t]*(?:\\?[\"'])?"
         r"(?P<secret>[\w.-]{1,128}=(?!\[redacted:)[^\s;\"'\\]{6,4096}"
         r"(?:;[ \t]*[\w.-]{1,128}(?:=[^\s;\"'\\]{0,512})?){0,24})",
         _mixed,
+        folded=("cookie",),
     ),
     _pattern(
-        "bearer", ("bearer",), _start("bB", r"\w") + r"(?i:bearer)[ \t]+(?P<secret>[A-Za-z0-9._~+/=-]{16,})", _mixed
+        "bearer",
+        (),
+        _start("bB", r"\w") + r"(?i:bearer)[ \t]+(?P<secret>[A-Za-z0-9._~+/=-]{16,})",
+        _mixed,
+        folded=("bearer",),
     ),
     _pattern(
         "basic-auth",
-        ("basic",),
+        (),
         _start("aA", r"\w") + r"(?i:authorization:[ \t]*basic)[ \t]+(?P<secret>[A-Za-z0-9+/=]{8,})",
+        folded=("basic",),
     ),
     _pattern(
         "authorization",
-        ("authorization",),
+        (),
         r"(?i:authorization)(?:\\?[\"'])?[ \t]*[:=][ \t]*(?:\\?[\"'])?(?:[A-Za-z0-9-]{2,20}[ \t]+)?"
         r"(?P<secret>[A-Za-z0-9._~+/=:-]{16,})(?![A-Za-z0-9._~+/=:(\[{-])",
         _random,
+        folded=("authorization",),
     ),
     _pattern("url-password", ("://",), r"(?<=://)[^/\s:@\"'\[\]]{0,64}:(?P<secret>[^/\s:@\"'\[\]]{3,})(?=@)"),
     _pattern(
         "assignment",
-        ("key", "secret", "passw", "token"),
+        ("TOKEN", "token"),
         rf"{_NAME}(?:\\?[\"'])?[ \t]*(?:=|:)[ \t]*(?:\\?[\"'])?"
         r"(?P<secret>[A-Za-z0-9_+/=.~-]{12,})(?![A-Za-z0-9_+/=.~(\[{-])",
         _random,
+        folded=(
+            *("apikey", "api_key", "api-key", "accesskey", "access_key", "access-key", "secret", "passw"),
+            *("privatekey", "private_key", "private-key", "accesstoken", "access_token", "access-token"),
+            *("authtoken", "auth_token", "auth-token", "refreshtoken", "refresh_token", "refresh-token"),
+            *("bearertoken", "bearer_token", "bearer-token"),
+        ),
     ),
     _pattern(
         "password",
-        ("pass", "secret", "credential"),
+        ("PASS", "SECRET", "CREDENTIAL"),
         rf"{_VARIABLE}{_PASSWORD_WORD}{_SET}(?P<secret>{_QUOTED}|{_BARE})",
         _password_like,
     ),
     _pattern(
         "variable",
-        ("key", "token", "pat", "cookie", "dsn", "webhook"),
+        ("KEY", "TOKEN", "PAT", "COOKIE", "DSN", "WEBHOOK"),
         rf"{_VARIABLE}{_KEY_WORD}{_SET}(?P<secret>{_QUOTED}|{_BARE})",
         _key_value,
     ),
@@ -228,6 +250,7 @@ MARK = re.compile(r"\[redacted:[a-z-]+\]")
 """What stands in the place of a secret."""
 _SECRET_VALUE = re.compile(r"[^\s\[]{12,4096}\Z")
 _HINTS = tuple(dict.fromkeys(hint for pattern in _PATTERNS for hint in pattern.hints))
+_FOLDED = tuple(dict.fromkeys(hint for pattern in _PATTERNS for hint in pattern.folded))
 # Words after which a stream must not be cut: their value may follow.
 _LEAD = re.compile(
     rf"(?:(?i:bearer|basic)|(?i:authorization)(?:\\?[\"'])?[ \t]*[:=][ \t]*(?:\\?[\"'])?[A-Za-z0-9-]{{0,20}}"
@@ -256,6 +279,7 @@ class Redactor:
                     literals.add(quote(secret, safe=""))
         self.longest = max(map(len, literals), default=0)
         ordered = sorted(literals, key=lambda each: (-len(each), each))
+        self._literals = tuple(ordered)
         self._literal = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def text(self, text: str) -> tuple[str, list[str]]:
@@ -266,20 +290,23 @@ class Redactor:
             if count:
                 hits.add("secret")
         lowered = text.lower()
-        for pattern in _PATTERNS:
-            for hint in pattern.hints:
-                if hint in lowered:
-                    text = _apply(pattern, text, hits)
-                    break
+        for pattern in [each for each in _PATTERNS if _hinted(each, text, lowered)]:
+            text = _apply(pattern, text, hits)
         return text, sorted(hits)
 
     def suspects(self, text: str) -> bool:
         """Whether a text, or a value of which it is the canonical JSON, can hold a secret at all; cheap."""
-        lowered = text.lower()
         for hint in _HINTS:
+            if hint in text:
+                return True
+        lowered = text.lower()
+        for hint in _FOLDED:
             if hint in lowered:
                 return True
-        return self._literal is not None and self._literal.search(text) is not None
+        for literal in self._literals:
+            if literal in text:
+                return True
+        return False
 
     def value(self, value: Any) -> tuple[Any, list[str]]:
         """The same for every string in a JSON-like value, keys included; the value itself is not changed."""
@@ -390,6 +417,16 @@ def _wide_spans(text: str, cut: int) -> list[tuple[int, int]]:
         return []
     first, last = max(0, cut - _REACH), cut + _REACH
     return [match.span() for pattern in _WIDE for match in pattern.regex.finditer(text, first, last)]
+
+
+def _hinted(pattern: _Pattern, text: str, lowered: str) -> bool:
+    for hint in pattern.hints:
+        if hint in text:
+            return True
+    for hint in pattern.folded:
+        if hint in lowered:
+            return True
+    return False
 
 
 def _apply(pattern: _Pattern, text: str, hits: set[str]) -> str:
