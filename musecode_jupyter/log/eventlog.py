@@ -405,7 +405,10 @@ class EventLog:
         self, kind: str, data: Mapping[str, Any], *, agent: str, turn: int, cause: tuple[int, ...], label: str
     ) -> Event:
         assert self._now is not None
-        ts = self._now().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        now = self._now()
+        if now.tzinfo is not UTC:
+            now = now.astimezone(UTC)
+        ts = f"{now.isoformat(timespec='milliseconds')[:-6]}Z"
         return Event(SCHEMA_VERSION, self.last_seq + 1, ts, self.generation, 0, agent, turn, cause, kind, label, data)
 
     def _record_own(
@@ -460,19 +463,18 @@ class EventLog:
             )
 
     async def _durable(self, seq: int) -> None:
+        # In this order: what settles from here on is told to this loop, what has settled before is taken in now.
+        self._find_loop()
         self._drain()
         if seq <= len(self._positions):
             return
         if self.problem is not None:
             raise self.problem
-        self._find_loop()
         if self._handing is not self._running:
             self._hand_over()
         assert self._loop is not None
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append((seq, future))
-        # The batch may have settled while the log had no loop, or an older one, to tell.
-        self._loop.call_soon(self._drain)
         await future
 
     def _when_settled(self, settled: Settled) -> None:

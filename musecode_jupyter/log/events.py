@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from json.encoder import c_make_encoder, encode_basestring_ascii
 from typing import Any
+
+from pydantic_core import from_json
 
 SCHEMA_VERSION = 1
 GENESIS = "0" * 32
@@ -47,28 +50,60 @@ class Event:
     h: str = ""
 
 
-_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+def canonical_encoder(default: Callable[[Any], Any], *, sort_keys: bool = False) -> Callable[[Any], str]:
+    """A function from a value to its compact ASCII JSON, which hands to `default` what JSON does not know.
+
+    The same as `json.dumps`, without the making of an encoder for each value.
+    """
+    if c_make_encoder is None:
+        return json.JSONEncoder(
+            ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=default, sort_keys=sort_keys
+        ).encode
+    # Without a dictionary of markers a value that holds itself ends in a RecursionError instead of a ValueError.
+    encode = c_make_encoder(None, default, encode_basestring_ascii, None, ":", ",", sort_keys, False, False)
+    return lambda value: "".join(encode(value, 0))
 
 
-def canonical(value: Any) -> str:
-    """Compact ASCII JSON; lone surrogates survive as escapes, NaN and infinities raise ValueError."""
-    return _encode(value)
+def _refuse(value: Any) -> Any:
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+canonical = canonical_encoder(_refuse)
+"""Compact ASCII JSON of a value; lone surrogates survive as escapes, NaN and infinities raise ValueError."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What `json.loads` gives, in a third of the time.
+
+    Raises
+    ------
+    ValueError
+        It is not JSON.
+    """
+    try:
+        return from_json(text)
+    except ValueError:
+        # Lone surrogates and very deep values are read by the standard library only.
+        return json.loads(text)
 
 
 def chain(previous: str, body: bytes) -> str:
     """BLAKE2b-128 over the previous record's `h` and the bytes of this record before `,"h":`."""
-    return blake2b(previous.encode("ascii") + body, digest_size=16).hexdigest()
+    state = blake2b(previous.encode("ascii"), digest_size=16)
+    state.update(body)
+    return state.hexdigest()
 
 
 def line_parts(event: Event, data: str) -> tuple[bytes, bytes]:
     """The bytes before and after the batch number; `data` is the canonical JSON of the event's data."""
-    head = f'{{"v":{event.v},"seq":{event.seq},"ts":{_encode(event.ts)},"gen":{event.gen},"b":'
+    quoted = encode_basestring_ascii
+    head = f'{{"v":{event.v},"seq":{event.seq},"ts":{quoted(event.ts)},"gen":{event.gen},"b":'
     blobs = ",".join(
-        f'{_encode(name)}:{{"digest":{_encode(ref.digest)},"size":{ref.size}}}' for name, ref in event.blobs.items()
+        f'{quoted(name)}:{{"digest":{quoted(ref.digest)},"size":{ref.size}}}' for name, ref in event.blobs.items()
     )
     tail = (
-        f',"agent":{_encode(event.agent)},"turn":{event.turn},"cause":[{",".join(map(str, event.cause))}]'
-        f',"kind":{_encode(event.kind)},"label":{_encode(event.label)},"data":{data},"blobs":{{{blobs}}}'
+        f',"agent":{quoted(event.agent)},"turn":{event.turn},"cause":[{",".join(map(str, event.cause))}]'
+        f',"kind":{quoted(event.kind)},"label":{quoted(event.label)},"data":{data},"blobs":{{{blobs}}}'
     )
     return head.encode("ascii"), tail.encode("ascii")
 
@@ -95,7 +130,7 @@ def parse_line(line: bytes) -> Event:
         The line is not a record.
     """
     try:
-        record = json.loads(line)
+        record = parse_json(line)
         refs = record["blobs"]
         return Event(
             record["v"],

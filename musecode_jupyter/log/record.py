@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from functools import cache
+from typing import Any, Literal, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from musecode_jupyter.log.blobs import BlobStore, digest_of
-from musecode_jupyter.log.events import MAX_RECORD_BYTES, SEAL_BYTES, BlobRef, Event, canonical, line_parts
+from musecode_jupyter.log.events import (
+    MAX_RECORD_BYTES,
+    SEAL_BYTES,
+    BlobRef,
+    Event,
+    canonical,
+    line_parts,
+    parse_json,
+)
 from musecode_jupyter.log.journal import Draft
 from musecode_jupyter.log.kinds import KINDS
 from musecode_jupyter.log.payload import Payload
@@ -33,19 +41,42 @@ def checked(kind: str, data: Payload | Mapping[str, Any]) -> dict[str, Any]:
         raise LogError(f"there is no event of kind {kind!r}; add it to musecode_jupyter.log.kinds")
     if not isinstance(data, Payload):
         try:
-            data = model.model_validate(dict(data))
+            # The same as model_validate and model_dump, whose options cost as much as the work itself.
+            data = model.__pydantic_validator__.validate_python(data if type(data) is dict else dict(data))
         except ValidationError as problem:
             first = problem.errors(include_url=False)[0]
             where = ".".join(str(each) for each in first["loc"])
             raise LogError(f"bad data for {kind}, field {where!r}: {first['msg']}") from None
     elif type(data) is not model:
         raise LogError(f"bad data for {kind}: a {type(data).__name__} instead of a {model.__name__}")
-    return data.model_dump()
+    plain: dict[str, Any] = model.__pydantic_serializer__.to_python(data)
+    return plain
+
+
+@cache
+def _is_plain(kind: str) -> bool:
+    """Whether validated data of `kind` can hold nothing but what JSON gives back as it was: no field takes anything."""
+    return _plain_type(KINDS[kind])
+
+
+def _plain_type(annotation: Any) -> bool:
+    if annotation in (str, int, float, bool, type(None)):
+        return True
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return all(_plain_type(field.annotation) for field in annotation.model_fields.values())
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return all(type(each) is str for each in arguments)
+    if origin is dict:
+        return arguments[0] is str and _plain_type(arguments[1])
+    # Lists and unions.
+    return origin is not tuple and bool(arguments) and all(map(_plain_type, arguments))
 
 
 def redacted(redactor: Redactor, kind: str, data: dict[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
     """Canonical JSON of the data without secrets, what a reader of it sees, and the patterns hit."""
     hits: list[str] = []
+    clean = data
     try:
         text = canonical(data)
         if redactor.suspects(text):
@@ -54,7 +85,7 @@ def redacted(redactor: Redactor, kind: str, data: dict[str, Any]) -> tuple[str, 
     except (ValueError, TypeError, RecursionError) as problem:
         raise LogError(f"the data of {kind} cannot be written as JSON: {problem}") from None
     # What is folded now must be what a restart folds: no tuples, only strings as keys, nothing shared.
-    return text, json.loads(text), hits
+    return text, clean if _is_plain(kind) else parse_json(text), hits
 
 
 def draft(event: Event, text: str, blobs: Mapping[str, bytes]) -> tuple[Event, Draft]:
@@ -116,7 +147,7 @@ def hydrated(event: Event, blobs: BlobStore) -> Event:
     data = dict(event.data)
     for name, ref in fields.items():
         try:
-            data[name] = json.loads(blobs.get(ref.digest))
+            data[name] = parse_json(blobs.get(ref.digest))
         except ValueError:
             raise LogError(f"blob {ref.digest} is not the JSON of field {name!r} of event {event.seq}") from None
     return replace(event, data=data)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from pydantic_core import SchemaValidator, core_schema
+
 _SHORTEST_SECRET = 8
 # A stream holds back this much at most while it waits for the end of what may be a secret, in characters.
 _HELD = 1 << 16
@@ -249,8 +251,21 @@ _WIDE = [pattern for pattern in _PATTERNS if pattern.name in {"password", "varia
 MARK = re.compile(r"\[redacted:[a-z-]+\]")
 """What stands in the place of a secret."""
 _SECRET_VALUE = re.compile(r"[^\s\[]{12,4096}\Z")
-_HINTS = tuple(dict.fromkeys(hint for pattern in _PATTERNS for hint in pattern.hints))
-_FOLDED = tuple(dict.fromkeys(hint for pattern in _PATTERNS for hint in pattern.folded))
+
+
+def _finder() -> Callable[[str], bool]:
+    """A function that says of an ASCII text whether it holds any hint.
+
+    The expressions of pydantic's core are automata: one look at each character for all hints together, a tenth of the
+    time that one search for each takes.
+    """
+    exact = "|".join(re.escape(hint) for pattern in _PATTERNS for hint in pattern.hints)
+    folded = "|".join(re.escape(hint) for pattern in _PATTERNS for hint in pattern.folded)
+    schema = core_schema.str_schema(pattern=f"{exact}|(?i-u:{folded})", regex_engine="rust-regex")
+    return SchemaValidator(schema).isinstance_python
+
+
+_has_hint = _finder()
 # Words after which a stream must not be cut: their value may follow.
 _LEAD = re.compile(
     rf"(?:(?i:bearer|basic)|(?i:authorization)(?:\\?[\"'])?[ \t]*[:=][ \t]*(?:\\?[\"'])?[A-Za-z0-9-]{{0,20}}"
@@ -284,6 +299,8 @@ class Redactor:
 
     def text(self, text: str) -> tuple[str, list[str]]:
         """The text without secrets, and the names of the patterns that were hit, sorted."""
+        if not self.suspects(text):
+            return text, []
         hits: set[str] = set()
         if self._literal is not None:
             text, count = self._literal.subn("[redacted:secret]", text)
@@ -296,17 +313,8 @@ class Redactor:
 
     def suspects(self, text: str) -> bool:
         """Whether a text, or a value of which it is the canonical JSON, can hold a secret at all; cheap."""
-        for hint in _HINTS:
-            if hint in text:
-                return True
-        lowered = text.lower()
-        for hint in _FOLDED:
-            if hint in lowered:
-                return True
-        for literal in self._literals:
-            if literal in text:
-                return True
-        return False
+        # The finder takes no lone surrogates; canonical JSON has none.
+        return not text.isascii() or _has_hint(text) or any(literal in text for literal in self._literals)
 
     def value(self, value: Any) -> tuple[Any, list[str]]:
         """The same for every string in a JSON-like value, keys included; the value itself is not changed."""
@@ -420,13 +428,7 @@ def _wide_spans(text: str, cut: int) -> list[tuple[int, int]]:
 
 
 def _hinted(pattern: _Pattern, text: str, lowered: str) -> bool:
-    for hint in pattern.hints:
-        if hint in text:
-            return True
-    for hint in pattern.folded:
-        if hint in lowered:
-            return True
-    return False
+    return any(hint in text for hint in pattern.hints) or any(hint in lowered for hint in pattern.folded)
 
 
 def _apply(pattern: _Pattern, text: str, hits: set[str]) -> str:
