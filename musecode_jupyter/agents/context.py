@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from musecode_jupyter.agents.frames import Frames, frames_of
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.models.types import Item, Message, ModelRequest, Picture, ToolResult, ToolSpec
-from musecode_jupyter.tools.fence import fenced
 
 REFUSALS = frozenset({"refusal", "content_filter"})
 """Reasons of an incomplete answer that is no answer."""
@@ -21,30 +21,6 @@ _ITEMS: TypeAdapter[tuple[Item, ...]] = TypeAdapter(tuple[Item, ...])
 def parse_items(raw: Iterable[Any]) -> tuple[Item, ...]:
     """Items as an event holds them, validated."""
     return _ITEMS.validate_python(tuple(raw))
-
-
-def goal_message(data: Mapping[str, Any]) -> str:
-    """How a goal is put to the lead."""
-    checks = "\n".join(f"- `{command}`" for command in data["verify"])
-    return (
-        f"Goal: {data['text']}\n\n"
-        f"It is met when each of these commands exits with 0 in the root of the repository:\n{checks}\n\n"
-        "You work in your own git worktree. When you believe that the goal is met, answer without calling a tool; "
-        "the commands are then run for you on a clean checkout, and you are told if one fails."
-    )
-
-
-def graph_message(data: Mapping[str, Any]) -> str:
-    """How a goal for several workers is put to the lead, who splits it into tasks."""
-    checks = "\n".join(f"- `{command}`" for command in data["verify"])
-    return (
-        f"Goal: {data['text']}\n\n"
-        f"It is met when each of these commands exits with 0 in the root of the repository:\n{checks}\n\n"
-        f"Up to {data['workers']} workers can work on it side by side, each in a git worktree of its own. Look at the "
-        "repository, then call propose_tasks with tasks that are as independent as the goal allows: no two that need "
-        "the same file unless one comes after the other. You change nothing yourself. When the tasks are taken, answer "
-        "in one or two sentences without calling a tool."
-    )
 
 
 def task_message(data: Mapping[str, Any]) -> str:
@@ -67,20 +43,20 @@ def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Callable
     `blob` the bytes of a blob by its digest.
     """
     data = event.data
+    frames = frames_of(event.v)
     if event.kind in {"user.message", "user.steer"}:
         return (Message(role="user", text=data["text"]),)
     if event.kind == "notebook.attached":
-        text = f"A cell of the user's notebook:\n{fenced(data['text'])}"
-        return (Message(role="user", text=text), *_pictures(event, blob))
+        return (Message(role="user", text=frames.cell(data["text"])), *_pictures(event, frames, blob))
     if event.kind == "goal.set":
-        message = goal_message(data) if data.get("workers", 1) == 1 else graph_message(data)
-        return (Message(role="user", text=message),)
+        message = frames.goal if data.get("workers", 1) == 1 else frames.graph
+        return (Message(role="user", text=message(data)),)
     if event.kind == "task.leased":
         return (Message(role="user", text=data["text"]),)
     if event.kind in {"task.bounced", "tasks.tried"}:
         return (Message(role="user", text=data["report"]),)
     if event.kind == "goal.edited" and data["text"] is not None:
-        return (Message(role="user", text=f"The goal is now: {data['text']}"),)
+        return (Message(role="user", text=frames.edited(data["text"])),)
     if event.kind == "goal.judged" and data["report"]:
         return (Message(role="user", text=data["report"]),)
     if event.kind == "model.completed":
@@ -89,12 +65,12 @@ def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Callable
     if event.kind in {"tool.finished", "tool.failed", "tool.cancelled", "tool.unknown"}:
         call_id = call_ids(data["call"])
         if call_id is not None:
-            output = fenced(data["output"]) if data.get("fenced") else data["output"]
-            return (ToolResult(call_id=call_id, output=output), *_pictures(event, blob))
+            output = frames.fence(data["output"]) if data.get("fenced") else data["output"]
+            return (ToolResult(call_id=call_id, output=output), *_pictures(event, frames, blob))
     return ()
 
 
-def _pictures(event: Event, blob: Callable[[str], bytes]) -> tuple[Picture, ...]:
+def _pictures(event: Event, frames: Frames, blob: Callable[[str], bytes]) -> tuple[Picture, ...]:
     """The pictures of an event; one that was recorded before there were any has none."""
     return tuple(
         Picture(
@@ -103,6 +79,7 @@ def _pictures(event: Event, blob: Callable[[str], bytes]) -> tuple[Picture, ...]
             width=said["width"],
             height=said["height"],
             data=b64encode(blob(event.blobs[said["blob"]].digest)).decode("ascii"),
+            instead=frames.picture(said["caption"]),
         )
         for said in event.data.get("pictures", ())
     )

@@ -450,7 +450,8 @@ class EventLog:
 
     def _post_digest(self) -> None:
         digest, slices = self._fold.digests()
-        self._record_own("state.digest", StateDigest(digest=digest, upto=self.last_seq, slices=slices))
+        data = StateDigest(digest=digest, upto=self.last_seq, slices=slices, shapes=self._fold.shapes())
+        self._record_own("state.digest", data)
 
     def _assert_writable(self) -> None:
         if self.problem is not None:
@@ -580,9 +581,9 @@ class EventLog:
         return problem
 
     def _difference(self, event: Event) -> str | None:
-        differing = self._fold.differences(event.data["digest"], event.data.get("slices", {}))
+        differing = self._fold.compare(event.data).differing
         if event.data["upto"] != event.seq - 1:
-            differing = [*differing, "upto"]
+            differing = (*differing, "upto")
         if not differing:
             return None
         return f"the state after event {event.seq - 1} differs from its digest in: {', '.join(differing)}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 GENESIS = "0" * 32
 # Larger appends were torn by SIGKILL far more often than small ones; what is larger goes to a blob.
 MAX_RECORD_BYTES = 16_384
@@ -31,8 +31,8 @@ class BlobRef:
 class Event:
     """One record of the log, complete: fields of `data` that were spilled to blobs are already back in place.
 
-    `seq` is the only order; `ts` (ISO 8601, UTC) is for display. `cause` holds the seqs of the events that
-    led to it.
+    `v` is the version of the schema that it was written in; its `data` is in today's form (see `log/upcast.py`).
+    `seq` is the only order; `ts` (ISO 8601, UTC) is for display. `cause` holds the seqs of the events that led to it.
     """
 
     v: int

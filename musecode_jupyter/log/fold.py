@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from hashlib import blake2b
-from json import dumps
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from musecode_jupyter.log.events import Event
+from musecode_jupyter.log.digests import SliceText, digest_of_text, shape
+from musecode_jupyter.log.events import Event, canonical
 from musecode_jupyter.runtime.errors import LogError
 
 State = TypeVar("State", bound=BaseModel)
@@ -19,9 +19,10 @@ class Reducer(Protocol[State]):
     """The owner of one slice of the state.
 
     `apply` is a pure function of the slice and the event: no clock, environment, randomness or set order, and
-    the event's data is not changed. It must ignore kinds that it does not know. A reducer whose slice comes
-    out differently from the same events than in a released version takes a new `name`, so that digests of
-    older logs are not compared with it.
+    the event's data is not changed. It must ignore kinds that it does not know. Digests are compared between versions
+    of the program by `name` and shape (see `digests.shape`): a change of the state's fields is noticed as another
+    shape. A reducer whose slice comes out differently from the same events than in a released version, in the same
+    shape, takes a new `name`, so that digests of older logs are not compared with it.
     """
 
     @property
@@ -38,6 +39,18 @@ class Reducer(Protocol[State]):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Names of slices that differ from a recorded digest (`state`: the whole), and of those not compared.
+
+    The latter were recorded by another version of the program: its slice had another shape, or it had none of that
+    name, or this version has none.
+    """
+
+    differing: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+
 class Fold:
     """All slices, kept up to date by `apply`."""
 
@@ -46,6 +59,7 @@ class Fold:
         self._states: dict[str, BaseModel] = {each.name: each.initial() for each in self._reducers}
         if len(self._states) != len(self._reducers):
             raise ValueError(f"two reducers share a name: {[each.name for each in self._reducers]}")
+        self._texts = {name: SliceText() for name in self._states}
         self._steps = [(each.apply, self._states[each.name]) for each in self._reducers]
 
     def apply(self, event: Event) -> None:
@@ -72,39 +86,28 @@ class Fold:
 
     def digests(self) -> tuple[str, dict[str, str]]:
         """`digest()`, and the digest of each slice alone, by name."""
-        texts = {name: canonical_state(state) for name, state in self._states.items()}
-        whole = "{" + ",".join(f"{dumps(name)}:{text}" for name, text in texts.items()) + "}"
-        return _digest(whole), {name: _digest(text) for name, text in texts.items()}
+        texts = {name: self._texts[name].of(state) for name, state in self._states.items()}
+        whole = "{" + ",".join(f"{canonical(name)}:{text}" for name, text in texts.items()) + "}"
+        return digest_of_text(whole), {name: digest_of_text(text) for name, text in texts.items()}
 
-    def differences(self, recorded: str, slices: Mapping[str, str]) -> list[str]:
-        """Names of the slices that differ from a recorded digest; `state` stands for the whole.
+    def shapes(self) -> dict[str, str]:
+        """The id of the form of each slice, by name (see `digests.shape`)."""
+        return {name: shape(type(state)) for name, state in self._states.items()}
 
-        Slices that only one of the two has are not compared: they belong to another version of the program.
+    def compare(self, recorded: Mapping[str, Any]) -> Comparison:
+        """Compare the slices with the data of a state.digest event.
+
+        A slice is compared if the event names the shape that it has here, or none.
         """
         whole, mine = self.digests()
-        if recorded == whole:
-            return []
-        differing = [name for name in mine if slices.get(name, mine[name]) != mine[name]]
-        return differing or (["state"] if set(slices) == set(mine) else [])
-
-
-def canonical_state(state: BaseModel) -> str:
-    """Canonical JSON of one slice: sorted keys, sets as sorted lists."""
-    return dumps(
-        state.model_dump(),
-        sort_keys=True,
-        ensure_ascii=True,
-        allow_nan=False,
-        separators=(",", ":"),
-        default=_plain,
-    )
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, set | frozenset):
-        return sorted(value)
-    raise TypeError(f"a state may hold what JSON holds and sets, not {type(value).__name__}")
-
-
-def _digest(text: str) -> str:
-    return blake2b(text.encode("ascii"), digest_size=16).hexdigest()
+        if recorded["digest"] == whole:
+            return Comparison((), ())
+        slices: Mapping[str, str] = recorded.get("slices", {})
+        shapes: Mapping[str, str] = recorded.get("shapes", {})
+        own = self.shapes()
+        both = [name for name in mine if name in slices and shapes.get(name, own[name]) == own[name]]
+        differing = [name for name in both if slices[name] != mine[name]]
+        skipped = sorted({*slices, *mine} - set(both))
+        if not differing and not skipped:
+            differing = ["state"]
+        return Comparison(tuple(differing), tuple(skipped))

@@ -78,6 +78,9 @@ class StateDigest(Payload):
     slices: dict[str, str] = Field(
         default_factory=dict, description="digest of each slice, so that a difference can be named"
     )
+    shapes: dict[str, str] = Field(
+        default_factory=dict, description="id of the form of each slice: those of other versions are not compared"
+    )
 
 
 class UserMessage(Payload):

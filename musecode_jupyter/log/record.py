@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from musecode_jupyter.log.blobs import BlobStore, digest_of
 from musecode_jupyter.log.events import (
     MAX_RECORD_BYTES,
+    SCHEMA_VERSION,
     SEAL_BYTES,
     BlobRef,
     Event,
@@ -23,6 +24,7 @@ from musecode_jupyter.log.journal import Draft
 from musecode_jupyter.log.kinds import KINDS
 from musecode_jupyter.log.payload import Payload
 from musecode_jupyter.log.redaction import Redactor
+from musecode_jupyter.log.upcast import upcast
 from musecode_jupyter.runtime.errors import LogError
 
 SPILLED = "data."
@@ -135,7 +137,7 @@ def spilled(event: Event) -> dict[str, BlobRef]:
 
 
 def hydrated(event: Event, blobs: BlobStore) -> Event:
-    """The event with its spilled fields back in place.
+    """The event with its spilled fields back in place, its data in today's form.
 
     Raises
     ------
@@ -143,11 +145,11 @@ def hydrated(event: Event, blobs: BlobStore) -> Event:
         One of the blobs is missing or damaged.
     """
     if not event.blobs or not (fields := spilled(event)):
-        return event
+        return event if event.v >= SCHEMA_VERSION else upcast(event)
     data = dict(event.data)
     for name, ref in fields.items():
         try:
             data[name] = parse_json(blobs.get(ref.digest))
         except ValueError:
             raise LogError(f"blob {ref.digest} is not the JSON of field {name!r} of event {event.seq}") from None
-    return replace(event, data=data)
+    return upcast(replace(event, data=data))

@@ -28,7 +28,11 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What `verify` found; `unfinished` counts the bytes of a last line without its end: no problem."""
+    """What `verify` found; `unfinished` counts the bytes of a last line without its end: no problem.
+
+    `partly` counts the state digests of which some slices could not be compared, because another version of the
+    program recorded them; `skipped` has the names of these slices.
+    """
 
     events: int
     digests: int
@@ -36,11 +40,23 @@ class VerifyReport:
     unfinished: int
     problems: int
     first_problem: Problem | None
+    partly: int = 0
+    skipped: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Nothing is wrong."""
         return self.first_problem is None
+
+    @property
+    def not_compared(self) -> str:
+        """What of the recorded states was not compared, as a sentence; empty if everything was."""
+        if not self.partly:
+            return ""
+        return (
+            f"In {self.partly} of {self.digests} recorded states these parts were not compared, because another "
+            f"version of this program recorded them: {', '.join(self.skipped)}."
+        )
 
 
 def verify(folder: Path, reducers: Iterable[Reducer[Any]] = ()) -> VerifyReport:
@@ -76,6 +92,8 @@ class _Check:
         self._events = 0
         self._digests = 0
         self._problems = 0
+        self._partly = 0
+        self._skipped: set[str] = set()
         self._first: Problem | None = None
 
     def problem(self, seq: int, segment: int, offset: int, field: str, text: str) -> None:
@@ -105,11 +123,21 @@ class _Check:
             self._digests += 1
             if event.data["upto"] != event.seq - 1:
                 self.problem(*at, "data.upto", f"{event.data['upto']} is not the event before")
-            for name in self._fold.differences(event.data["digest"], event.data.get("slices", {})):
+            compared = self._fold.compare(event.data)
+            for name in compared.differing:
                 self.problem(*at, f"state.{name}", "the fold differs from the recorded digest")
+            self._partly += bool(compared.skipped)
+            self._skipped.update(compared.skipped)
         self._fold.apply(event)
 
     def report(self) -> VerifyReport:
         return VerifyReport(
-            self._events, self._digests, len(self._seen), self.scanner.unfinished, self._problems, self._first
+            self._events,
+            self._digests,
+            len(self._seen),
+            self.scanner.unfinished,
+            self._problems,
+            self._first,
+            self._partly,
+            tuple(sorted(self._skipped)),
         )

@@ -50,7 +50,7 @@ class ToolResult(_Wire):
 class Picture(_Wire):
     """A picture shown to the model as the user's, with a line that says what it is.
 
-    `data` is base64, `width` and `height` are pixels.
+    `data` is base64, `width` and `height` are pixels, `instead` is said to a model that takes no pictures.
     """
 
     type: Literal["picture"] = "picture"
@@ -59,10 +59,11 @@ class Picture(_Wire):
     width: int
     height: int
     data: str
+    instead: str
 
     def in_words(self) -> Message:
         """What stands in its place for a model that takes no pictures."""
-        return Message(role="user", text=f"{self.caption} (not shown: this model takes no pictures)")
+        return Message(role="user", text=self.instead)
 
 
 Item = Annotated[Message | Reasoning | ToolCall | ToolResult | Picture, Field(discriminator="type")]

@@ -24,6 +24,7 @@ class Proof:
     """What was proved; `problem` is the first thing that does not hold, with the event and field it is in.
 
     `commands` counts what the code issued again, call for call; `unchecked` says why that could not be done.
+    `note` says what of the recorded states was not compared, because another version of the program recorded it.
     """
 
     events: int
@@ -33,6 +34,7 @@ class Proof:
     seq: int | None = None
     commands: int = 0
     unchecked: str = ""
+    note: str = ""
 
     @property
     def ok(self) -> bool:
@@ -47,7 +49,8 @@ class Proof:
             if self.unchecked
             else f"{self.commands} commands issued again by the code, in the same order with the same arguments."
         )
-        return f"{self.digests} state digests equal the fold; {self.prompts} prompts rebuilt byte for byte. {again}"
+        equal = f"{self.digests} state digests equal the fold; {self.prompts} prompts rebuilt byte for byte."
+        return " ".join(filter(None, (equal, self.note, again)))
 
 
 def prove(folder: Path, *, commands: bool = True) -> Proof:
@@ -66,7 +69,6 @@ def prove(folder: Path, *, commands: bool = True) -> Proof:
             return Proof(report.events, report.digests, prompts, problem_text, seq)
         prompts += 1
     again = check_commands(log) if commands else CommandProof(0, unchecked="it was not asked for")
-    return Proof(report.events, report.digests, prompts, again.problem, again.seq, again.commands, again.unchecked)
 
 
 def check_prompts(events: Iterator[Event], blob: Callable[[str], bytes]) -> Iterator[tuple[int, str | None]]:

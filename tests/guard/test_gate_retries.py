@@ -515,7 +515,7 @@ def test_calls_need_a_log_that_can_be_written(tmp_path: Path) -> None:
 
 def test_the_reserve_of_a_picture_is_by_its_pixels_not_its_bytes() -> None:
     """A photograph's base64 counted as text would be more than any context takes."""
-    photo = Picture(caption="A", mime="image/jpeg", width=1_400, height=1_400, data="A" * 2_000_000)
-    icon = Picture(caption="B", mime="image/png", width=16, height=16, data="A" * 400)
+    photo = Picture(caption="A", mime="image/jpeg", width=1_400, height=1_400, data="A" * 2_000_000, instead="A")
+    icon = Picture(caption="B", mime="image/png", width=16, height=16, data="A" * 400, instead="B")
     body = b"x" * (1_000 + 2_000_400)
     assert estimate_tokens(body, [photo, icon]) == 400 + 10_000 + 1_200 + 16

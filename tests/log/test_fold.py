@@ -12,6 +12,7 @@ import pytest
 from journal_samples import CountReducer, TalkReducer, reducers
 
 from musecode_jupyter.log import Event, Fold
+from musecode_jupyter.log.fold import Comparison
 from musecode_jupyter.runtime.errors import LogError
 
 PROGRAM = """
@@ -60,9 +61,12 @@ def test_differences_name_the_slices() -> None:
     one, other = Fold(reducers()), Fold(reducers())
     one.apply(event(1, "x"))
     other.apply(event(1, "y"))
-    assert one.differences(*other.digests()) == ["talk"]
-    assert one.differences(*one.digests()) == []
-    assert one.differences("0" * 32, one.digests()[1]) == ["state"]
+    for fold, digest, differing in (
+        (other, other.digest(), ("talk",)),
+        (one, one.digest(), ()),
+        (one, "0" * 32, ("state",)),
+    ):
+        assert one.compare({"digest": digest, "slices": fold.digests()[1]}) == Comparison(differing, ())
 
 
 def test_names_are_unique_and_an_unknown_one_is_refused() -> None:

@@ -346,7 +346,14 @@ def test_items_of_a_request_are_a_byte_prefix_of_the_next(pieces: list[list[Item
 
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n and the rest").decode()
-SHOWN = Picture(caption="Picture 1 of cell a", mime="image/png", width=3, height=2, data=PNG)
+SHOWN = Picture(
+    caption="Picture 1 of cell a",
+    mime="image/png",
+    width=3,
+    height=2,
+    data=PNG,
+    instead="Picture 1 of cell a (not shown: this model takes no pictures)",
+)
 
 
 def test_a_picture_in_each_dialect() -> None:
