@@ -2,8 +2,8 @@
 
 The bytes of the journal, its chain and the event's `v` stay as they were written. To change a payload: raise
 `events.SCHEMA_VERSION`, register here what turns the data of the version before into that of the new one, and write a
-golden journal (`scripts/golden_journal.py`). Texts of prompts that are composed from events go by `v` in the same way,
-see `agents/frames.py`.
+golden journal (`tests/fixtures/golden_story.py`). Words that are put around events in a prompt go by `v` in the same
+way, see `agents/frames.py`.
 """
 
 from __future__ import annotations
