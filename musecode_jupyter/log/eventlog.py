@@ -35,10 +35,13 @@ from musecode_jupyter.log.lock import SessionLock
 from musecode_jupyter.log.payload import Payload
 from musecode_jupyter.log.record import checked, draft, hydrated, redacted
 from musecode_jupyter.log.redaction import Redactor, redact_file
-from musecode_jupyter.log.scan import Damage, Record, Scanner, segment_name
+from musecode_jupyter.log.scan import Damage, Record, Scanner, segment_name, segments
 from musecode_jupyter.runtime.errors import LogError, LogReadOnly
 
 DIGEST_EVERY = 256
+# At the opening of a long session the digests in this many bytes at its end are compared: one at least, since the 256
+# records from one to the next have fewer bytes. If the fold agrees there, it has what an earlier one says within it.
+COMPARED_BYTES = DIGEST_EVERY * MAX_RECORD_BYTES
 _MISSING = 2**64 - 1
 
 
@@ -74,6 +77,7 @@ class EventLog:
         self._journal: Journal | None = None
         self._positions: array[int] = array("Q")
         self._since_digest = 0
+        self._compared_from = (0, 0)
         self._pending: dict[int, Event] = {}
         self._pending_blobs: dict[int, dict[str, bytes]] = {}
         self._settled: deque[Settled] = deque()
@@ -129,7 +133,7 @@ class EventLog:
         LogLocked
             A live process writes this session.
         LogDamaged
-            A record was changed, or the fold differs from a recorded state digest.
+            A record was changed, or the fold differs from a state digest near the end (`verify` compares them all).
         LogReadOnly
             The folder cannot be written, or a newer version wrote the log.
         LogError
@@ -139,6 +143,7 @@ class EventLog:
         try:
             log = cls(folder, reducers, redactor, now)
             log._blobs.sweep()
+            log._compared_from = log._last_bytes()
             log._scanner, recovery = recover(folder, log._visit_strictly)
             previous = lock.previous.generation if lock.previous is not None else 0
             log.generation = 1 + max(log._scanner.generation, previous)
@@ -175,6 +180,7 @@ class EventLog:
             There is no session in `folder`.
         """
         log = cls(folder, reducers, Redactor(), None)
+        log._compared_from = log._last_bytes()
         log.refresh()
         return log
 
@@ -558,8 +564,8 @@ class EventLog:
     def _visit(self, record: Record) -> str | None:
         """Take in a record that was read; what is wrong with it beyond its line, if anything is."""
         event = record.event
-        while len(self._positions) < event.seq - 1:
-            self._positions.append(_MISSING)
+        if len(self._positions) < event.seq - 1:
+            self._positions.extend([_MISSING] * (event.seq - 1 - len(self._positions)))
         self._positions.append(pack(record.segment, record.offset))
         self.last_seq = event.seq
         if unknown(record) is not None:
@@ -569,7 +575,8 @@ class EventLog:
             event = hydrated(event, self._blobs)
             if event.kind == "state.digest":
                 self._since_digest = 0
-                problem = self._difference(event)
+                if (record.segment, record.offset) >= self._compared_from:
+                    problem = self._difference(event)
             else:
                 self._since_digest += 1
             self._fold.apply(event)
@@ -579,6 +586,16 @@ class EventLog:
             # A reducer met what it cannot take, or data of a kind that an older version wrote differently.
             return f"the state cannot take {event.kind} at event {event.seq} ({error!r})"
         return problem
+
+    def _last_bytes(self) -> tuple[int, int]:
+        """Segment and offset at which the last `COMPARED_BYTES` of the journal begin."""
+        left = COMPARED_BYTES
+        for number in reversed(segments(self.folder)):
+            size = (self.folder / "journal" / segment_name(number)).stat().st_size
+            if size >= left:
+                return number, size - left
+            left -= size
+        return 0, 0
 
     def _difference(self, event: Event) -> str | None:
         differing = self._fold.compare(event.data).differing

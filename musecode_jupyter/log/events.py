@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from json.encoder import c_make_encoder, encode_basestring_ascii
-from typing import Any
+from json.encoder import c_make_encoder, encode_basestring_ascii  # type: ignore[attr-defined]
+from typing import Any, Final
 
 from pydantic_core import from_json
 
@@ -27,27 +27,30 @@ class BlobRef:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Event:
     """One record of the log, complete: fields of `data` that were spilled to blobs are already back in place.
 
     `v` is the version of the schema that it was written in; its `data` is in today's form (see `log/upcast.py`).
     `seq` is the only order; `ts` (ISO 8601, UTC) is for display. `cause` holds the seqs of the events that led to it.
+
+    Nothing of it is ever changed. mypy sees to that: `frozen` would make the making of one six times as dear, and a
+    long session is opened by making hundreds of thousands.
     """
 
-    v: int
-    seq: int
-    ts: str
-    gen: int
-    b: int
-    agent: str
-    turn: int
-    cause: tuple[int, ...]
-    kind: str
-    label: str
-    data: Mapping[str, Any]
-    blobs: Mapping[str, BlobRef] = field(default_factory=dict)
-    h: str = ""
+    v: Final[int]
+    seq: Final[int]
+    ts: Final[str]
+    gen: Final[int]
+    b: Final[int]
+    agent: Final[str]
+    turn: Final[int]
+    cause: Final[tuple[int, ...]]
+    kind: Final[str]
+    label: Final[str]
+    data: Final[Mapping[str, Any]]
+    blobs: Final[Mapping[str, BlobRef]] = field(default_factory=dict)
+    h: Final[str] = ""
 
 
 def canonical_encoder(default: Callable[[Any], Any], *, sort_keys: bool = False) -> Callable[[Any], str]:
@@ -116,7 +119,7 @@ def seal(previous: str, body: bytes) -> tuple[str, bytes]:
 
 def split_line(line: bytes) -> tuple[bytes, str] | None:
     """Body and `h` of a line without its newline; none if it does not end as a record does."""
-    if line[-SEAL_BYTES:-34] != b',"h":"' or line[-2:] != b'"}':
+    if line[-SEAL_BYTES:-34] != b',"h":"' or not line.endswith(b'"}'):
         return None
     return line[:-SEAL_BYTES], line[-34:-2].decode("ascii", "replace")
 

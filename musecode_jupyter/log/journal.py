@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 from musecode_jupyter.log.blobs import BlobStore, sync_folder, write_all
 from musecode_jupyter.log.events import SCHEMA_VERSION, seal
@@ -34,8 +35,7 @@ _MAX_BATCH = 1024
 _OFFSET_BITS = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """A record without its batch number and hash, and the blobs that must be durable before it."""
 
     seq: int

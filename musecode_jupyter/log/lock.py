@@ -130,6 +130,11 @@ class SessionLock:
 def read_holder(folder: Path) -> Holder | None:
     """Who signed the lock of session `folder` last; none if nobody did or it cannot be read."""
     try:
+        status = os.stat(folder / "lock")
+        for lock in _held:
+            if lock._inode == (status.st_dev, status.st_ino):
+                # By its own descriptor: to open and close another one would drop a lock made by lockf.
+                return _parse(lock._descriptor)
         descriptor = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from musecode_jupyter.log.events import GENESIS, Event, chain, parse_line, split_line
 from musecode_jupyter.runtime.errors import LogError
@@ -26,8 +26,7 @@ _SEAL = re.compile(rb',"h":"[0-9a-f]{32}"\}')
 _HEX = re.compile(rb"[0-9a-f]{32}")
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """A good record: its event, spilled fields still in their blobs, and where its line lies, in bytes."""
 
     event: Event
@@ -113,13 +112,14 @@ class Scanner:
     def _segment(self, file: BinaryIO, is_last: bool) -> Iterator[Record | Damage]:
         file.seek(self.offset)
         while line := file.readline(_MAX_LINE):
-            if line[-1:] != b"\n" and is_last and len(line) < _MAX_LINE:
+            if is_last and not line.endswith(b"\n") and len(line) < _MAX_LINE:
                 self.unfinished = len(line)
                 return
             found = self._check(line, self.h)
-            if isinstance(found, Event):
+            if type(found) is Event:
                 yield self._advance(found, len(line))
                 continue
+            assert isinstance(found, str)
             damage, event, length = self._resynchronise(file, line, found)
             yield damage
             if event is None:
@@ -140,7 +140,7 @@ class Scanner:
 
     def _check(self, line: bytes, previous: str) -> Event | str:
         """The event, if the line is the record that follows `previous`; else what is wrong with it."""
-        parts = split_line(line[:-1]) if line[-1:] == b"\n" else None
+        parts = split_line(line[:-1]) if line.endswith(b"\n") else None
         if parts is None:
             return "the line does not end as a record does"
         # An empty `previous` follows a segment that is damaged to its end.
@@ -152,7 +152,7 @@ class Scanner:
             return str(problem)
         if previous and event.seq != self.seq + 1:
             return f"event {event.seq} follows event {self.seq}"
-        if previous and event.b not in {self.batch, self.batch + 1}:
+        if previous and event.b != self.batch and event.b != self.batch + 1:
             return f"batch {event.b} follows batch {self.batch}"
         return event
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import os
 import resource
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 from journal_samples import create, message, reopen
 
 from musecode_jupyter.log import EventLog
-from musecode_jupyter.runtime.errors import LogError, LogReadOnly
+from musecode_jupyter.runtime.errors import LogError, LogLocked, LogReadOnly
 
 
 def say(line: str) -> None:
@@ -32,6 +34,40 @@ async def write_for_ever(folder: Path) -> None:
             os.write(1, b"%d\n" % event.seq)
 
     await asyncio.gather(*(produce(f"p{k}") for k in range(8)))
+
+
+def without_flock() -> None:
+    """As on a file system without BSD locks, an older NFS for one."""
+
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    fcntl.flock = refuse
+
+
+async def hold_by_lockf(folder: Path) -> None:
+    without_flock()
+    await hold(folder)
+
+
+async def fork_by_lockf(folder: Path) -> None:
+    without_flock()
+    await fork(folder)
+
+
+async def take(folder: Path) -> None:
+    try:
+        log = reopen(folder)
+    except LogLocked as problem:
+        say(f"refused: {problem}")
+    else:
+        say("taken")
+        await log.close()
+
+
+async def take_by_lockf(folder: Path) -> None:
+    without_flock()
+    await take(folder)
 
 
 async def hold(folder: Path) -> None:
@@ -103,4 +139,14 @@ if __name__ == "__main__":
     if program == "unprivileged":
         unprivileged(path)
     else:
-        asyncio.run({"write": write_for_ever, "hold": hold, "fork": fork, "starve": starve}[program](path))
+        programs = {
+            "write": write_for_ever,
+            "hold": hold,
+            "hold-by-lockf": hold_by_lockf,
+            "fork": fork,
+            "fork-by-lockf": fork_by_lockf,
+            "take": take,
+            "take-by-lockf": take_by_lockf,
+            "starve": starve,
+        }
+        asyncio.run(programs[program](path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import json
 import os
 import random
@@ -19,9 +20,11 @@ from pathlib import Path
 
 import pytest
 from journal_samples import create, message, reducers, reopen, segment, texts_of, write_session
+from log_programs import without_flock
 
 from musecode_jupyter.log import EventLog, verify
 from musecode_jupyter.log.journal import Disk
+from musecode_jupyter.log.lock import is_locked, read_holder
 from musecode_jupyter.runtime.errors import LogLocked, LogReadOnly
 
 PROGRAMS = Path(__file__).with_name("log_programs.py")
@@ -76,10 +79,23 @@ def test_what_was_acknowledged_before_a_kill_is_there_after_it(tmp_path: Path, r
         assert verify(folder, reducers()).ok
 
 
+@pytest.fixture
+def flock_or_lockf(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The ending of a program's name; with `-by-lockf` this process has no flock either."""
+    if request.param:
+        monkeypatch.setattr(fcntl, "flock", fcntl.flock)
+        without_flock()
+    return str(request.param)
+
+
+both_locks = pytest.mark.parametrize("flock_or_lockf", ["", "-by-lockf"], ids=["flock", "lockf"], indirect=True)
+
+
 @pytest.mark.crash
-def test_a_second_process_is_refused_and_told_by_whom_and_may_read(tmp_path: Path) -> None:
+@both_locks
+def test_a_second_process_is_refused_and_told_by_whom_and_may_read(tmp_path: Path, flock_or_lockf: str) -> None:
     folder = tmp_path / "s"
-    with program("hold", folder) as process:
+    with program(f"hold{flock_or_lockf}", folder) as process:
         assert line(process) == "ready"
         with pytest.raises(LogLocked, match=rf"written by process {process.pid} .*open the session for reading"):
             reopen(folder)
@@ -93,20 +109,30 @@ def test_a_second_process_is_refused_and_told_by_whom_and_may_read(tmp_path: Pat
         asyncio.run(log.close())
 
 
-def test_a_second_opening_in_the_same_process_is_refused(tmp_path: Path) -> None:
+@both_locks
+def test_a_second_opening_in_the_same_process_is_refused(tmp_path: Path, flock_or_lockf: str) -> None:
+    """A lock of lockf does not exclude its own process, and is lost when the process closes any copy of the file."""
     log = create(tmp_path / "s")
-    with pytest.raises(LogLocked, match=f"process {os.getpid()}"):
-        reopen(tmp_path / "s")
+    for _ in range(2):
+        with pytest.raises(LogLocked, match=f"process {os.getpid()}"):
+            reopen(tmp_path / "s")
+    assert is_locked(tmp_path / "s")
+    holder = read_holder(tmp_path / "s")
+    assert holder is not None
+    assert holder.pid == os.getpid()
+    with program(f"take{flock_or_lockf}", tmp_path / "s") as other:
+        assert line(other).startswith(f"refused: session s is being written by process {os.getpid()}")
     log.post("user.message", message("still the writer"))
     asyncio.run(log.close())
     asyncio.run(reopen(tmp_path / "s").close())
 
 
 @pytest.mark.crash
-def test_a_forked_child_keeps_no_lock_when_its_parent_is_killed(tmp_path: Path) -> None:
+@both_locks
+def test_a_forked_child_keeps_no_lock_when_its_parent_is_killed(tmp_path: Path, flock_or_lockf: str) -> None:
     """A forked data loader worker of the user's cell held the lock after the kernel was killed with -9."""
     folder = tmp_path / "s"
-    with program("fork", folder) as process:
+    with program(f"fork{flock_or_lockf}", folder) as process:
         said = sorted([line(process), line(process)])
         assert said[1] == "parent has 2"
         word, pid, refusal = said[0].split(" ", 2)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from journal_samples import create, message, reducers, reopen, segment, texts_of, write_session
 
 from musecode_jupyter.log import EventLog, verify
-from musecode_jupyter.log.events import seal
+from musecode_jupyter.log.events import SCHEMA_VERSION, seal
 from musecode_jupyter.log.scan import Damage, Scanner, judge_tail
 from musecode_jupyter.runtime.errors import LogDamaged, LogReadOnly
 
@@ -270,7 +270,7 @@ def rewrite(folder: Path, **fields: object) -> None:
     ("fields", "says"),
     [
         ({"kind": "dream.dreamt"}, "kind 'dream.dreamt' at event 6"),
-        ({"v": 2, "kind": "user.message"}, "schema 2 at event 6"),
+        ({"v": SCHEMA_VERSION + 1, "kind": "user.message"}, f"schema {SCHEMA_VERSION + 1} at event 6"),
     ],
     ids=["kind", "schema"],
 )
