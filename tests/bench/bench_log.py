@@ -1,14 +1,15 @@
-"""Acknowledged events a second of the log, beside a bare group-commit loop that writes the same bytes.
+"""Acknowledged events a second of the log, beside a bare group-commit loop of the same bytes, and a plain file.
 
-Run by hand: `python tests/bench/bench_log.py [SECONDS] [ROUNDS]`. For 1, 8 and 32 producers, each of
-which waits for its event before the next, log and limit take turns. The limit does what any durable log must:
-producers of the same loop hand ready-made lines to one thread, which writes what is there, calls fdatasync
-once and wakes them.
+Run by hand: `python tests/bench/bench_log.py [SECONDS] [ROUNDS]`. For 1, 8 and 32 producers, each of which waits for
+its event before the next, the three take turns. The limit does what any durable log must: producers of the same loop hand
+ready-made lines to one thread, which writes what is there, calls fdatasync once and wakes them. The plain file encodes
+each event with the standard library and writes it without any sync, as most agents keep their sessions.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import statistics
 import sys
@@ -23,6 +24,7 @@ from queue import Empty, SimpleQueue
 from musecode_jupyter.log import EventLog, Redactor
 
 TEXT = "ran the tests: 3 failed, 41 passed; the first failure is in tests/test_queue.py, line 88. " * 4
+DATA = {"call": 7, "output": TEXT, "ok": False, "exit": 1, "seconds": 1.25}
 Entry = tuple[bytes, asyncio.Future[None]]
 
 
@@ -43,9 +45,8 @@ async def produce(producers: int, seconds: float, append: Callable[[], Awaitable
 
 async def measure_log(folder: Path, producers: int, seconds: float) -> tuple[float, list[float], bytes]:
     log = EventLog.create(folder, reducers=[], redactor=Redactor(["a-known-secret"]), now=lambda: datetime.now(UTC))
-    data = {"call": 7, "output": TEXT, "ok": False, "exit": 1, "seconds": 1.25}
     rate, taken = await produce(
-        producers, seconds, lambda: log.append("tool.finished", data, agent="lead", turn=3, cause=(5, 7))
+        producers, seconds, lambda: log.append("tool.finished", DATA, agent="lead", turn=3, cause=(5, 7))
     )
     await log.close()
     return rate, taken, (folder / "journal" / "000001.jsonl").read_bytes().splitlines(keepends=True)[0]
@@ -88,6 +89,18 @@ async def measure_limit(path: Path, producers: int, seconds: float, line: bytes)
     return result
 
 
+async def measure_plain(path: Path, producers: int, seconds: float) -> tuple[float, list[float]]:
+    with path.open("w", encoding="ascii") as file:
+
+        async def append() -> None:
+            now = datetime.now(UTC).isoformat()
+            file.write(json.dumps({"ts": now, "kind": "tool.finished", "agent": "lead", "data": DATA}) + "\n")
+            file.flush()
+            await asyncio.sleep(0)
+
+        return await produce(producers, seconds, append)
+
+
 def milliseconds(taken: list[float], part: int) -> float:
     return statistics.quantiles(taken, n=100)[part - 1] * 1000
 
@@ -95,27 +108,30 @@ def milliseconds(taken: list[float], part: int) -> float:
 def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 3.0
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 3
-    print("| producers | | events/s | p50 ms | p99 ms | part of the limit |")
+    print("| producers | | events/s | p50 ms | p99 ms | log / this |")
     print("|---|---|---|---|---|---|")
     # The folder of the working directory, since the temporary one may lie in memory.
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         for producers in (1, 8, 32):
-            rates: dict[str, list[float]] = {"log": [], "limit": []}
-            times: dict[str, list[float]] = {"log": [], "limit": []}
+            rates: dict[str, list[float]] = {"log": [], "limit": [], "plain file, no sync": []}
+            times: dict[str, list[float]] = {which: [] for which in rates}
             for number in range(rounds):
                 name = Path(folder) / f"{producers}-{number}"
                 rate, taken, line = asyncio.run(measure_log(name, producers, seconds))
-                rates["log"].append(rate)
-                times["log"] += taken
-                rate, taken = asyncio.run(measure_limit(name.with_suffix(".raw"), producers, seconds, line))
-                rates["limit"].append(rate)
-                times["limit"] += taken
-            part = statistics.median(ours / theirs for ours, theirs in zip(rates["log"], rates["limit"], strict=True))
-            for which in ("log", "limit"):
+                results = {
+                    "log": (rate, taken),
+                    "limit": asyncio.run(measure_limit(name.with_suffix(".raw"), producers, seconds, line)),
+                    "plain file, no sync": asyncio.run(measure_plain(name.with_suffix(".txt"), producers, seconds)),
+                }
+                for which, (rate, taken) in results.items():
+                    rates[which].append(rate)
+                    times[which] += taken
+            for which in rates:
+                part = statistics.median(a / b for a, b in zip(rates["log"], rates[which], strict=True))
                 print(
                     f"| {producers} | {which} | {statistics.median(rates[which]):.0f} | "
                     f"{milliseconds(times[which], 50):.2f} | {milliseconds(times[which], 99):.2f} | "
-                    f"{f'{part:.2f}' if which == 'log' else ''} |"
+                    f"{'' if which == 'log' else f'{part:.2f}'} |"
                 )
     print(f"\nLine of {len(line)} bytes; {rounds} rounds of {seconds:g} s each, medians of the rounds.")
 
