@@ -15,6 +15,15 @@ from musecode_jupyter.models.types import Item, Message, ModelRequest, Picture, 
 REFUSALS = frozenset({"refusal", "content_filter"})
 """Reasons of an incomplete answer that is no answer."""
 
+SPEAKING = frozenset(
+    {
+        *("user.message", "user.steer", "notebook.attached", "goal.set", "goal.edited", "goal.judged"),
+        *("task.leased", "task.bounced", "tasks.tried", "model.completed"),
+        *("tool.finished", "tool.failed", "tool.cancelled", "tool.unknown"),
+    }
+)
+"""Kinds of events that can add to a conversation; no other does."""
+
 _ITEMS: TypeAdapter[tuple[Item, ...]] = TypeAdapter(tuple[Item, ...])
 
 
@@ -42,6 +51,8 @@ def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Callable
     `call_ids` gives the model's own id of a tool call by the seq of its tool.requested event (None: the harness's),
     `blob` the bytes of a blob by its digest.
     """
+    if event.kind not in SPEAKING:
+        return ()
     data = event.data
     frames = frames_of(event.v)
     if event.kind in {"user.message", "user.steer"}:

@@ -20,11 +20,12 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 _SHAPES_OF_1 = {
     "agents": "172cdb321ad54ebf",
     "goals": "6a9a8a213f57c7c2",
+    "grounds": "064be7a2c5b4d612",
     "ledger": "cc9f945af0965a0c",
     "merges": "91b881bac467ac82",
     "questions": "6edc784b121683e6",
     "rules": "d98761ae46cfc8fb",
-    "tasks": "0e30747625772264",
+    "tasks": "f7e4e34d3e7bff39",
     "tools": "555d25efbcce33b7",
     "workspace": "5341775069622de1",
 }

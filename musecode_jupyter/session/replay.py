@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from musecode_jupyter.agents.context import build_request, items_of, parse_items
+from musecode_jupyter.agents.context import SPEAKING, build_request, items_of, parse_items
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.guard.gate import digest_of, request_bytes
 from musecode_jupyter.log import EventLog, verify
@@ -95,25 +95,7 @@ def check_prompts(events: Iterator[Event], blob: Callable[[str], bytes]) -> Iter
         fold.apply(event)
 
 
-_CONTRIBUTING = frozenset(
-    {
-        "user.message",
-        "user.steer",
-        "notebook.attached",
-        "goal.set",
-        "goal.edited",
-        "goal.judged",
-        "task.leased",
-        "task.bounced",
-        "model.completed",
-        "tool.finished",
-        "tool.failed",
-        "tool.cancelled",
-        "tool.unknown",
-        "agent.seeded",
-        "agent.view",
-    }
-)
+_CONTRIBUTING = SPEAKING | {"agent.seeded", "agent.view"}
 
 
 def _sent(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Acknowledged events a second of the log, beside a bare group-commit loop of the same bytes, and a plain file.
 
 Run by hand: `python tests/bench/bench_log.py [SECONDS] [ROUNDS]`. For 1, 8 and 32 producers, each of which waits for
-its event before the next, the three take turns. The limit does what any durable log must: producers of the same loop hand
+its event before the next, the three take turns. The limit does what any durable log must: producers of one loop hand
 ready-made lines to one thread, which writes what is there, calls fdatasync once and wakes them. The plain file encodes
 each event with the standard library and writes it without any sync, as most agents keep their sessions.
 """
