@@ -69,6 +69,10 @@ def prove(folder: Path, *, commands: bool = True) -> Proof:
             return Proof(report.events, report.digests, prompts, problem_text, seq)
         prompts += 1
     again = check_commands(log) if commands else CommandProof(0, unchecked="it was not asked for")
+    whole = report.digests - report.partly
+    return Proof(
+        report.events, whole, prompts, again.problem, again.seq, again.commands, again.unchecked, report.not_compared
+    )
 
 
 def check_prompts(events: Iterator[Event], blob: Callable[[str], bytes]) -> Iterator[tuple[int, str | None]]:
