@@ -84,6 +84,10 @@ class LedgerReducer:
             reserve = state.open.pop(data["request"], None)
             for spent in (state.total, state.by_agent.setdefault(event.agent, Spent())):
                 _settle(spent, event, reserve)
+        elif event.kind == "session.forked":
+            # They are settled in the session that sent them: counted here too, money would be spent twice.
+            for reserve in state.open.values():
+                reserve.usd, reserve.tokens = 0.0, 0
         elif event.kind == "budget.set":
             state.limit_usd, state.limit_tokens = data["usd"], data["tokens"]
 

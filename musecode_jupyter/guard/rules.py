@@ -71,6 +71,9 @@ class RulesReducer:
                 since=event.data.get("since") or event.ts,
                 approval=event.data["approval"],
             )
+        elif event.kind == "session.forked":
+            # What the user allowed for a session was allowed for that one.
+            state.held = {number: each for number, each in state.held.items() if each.scope == "workspace"}
         elif event.kind == "rule.removed":
             state.held.pop(event.data["rule"], None)
 

@@ -67,7 +67,7 @@ class BlobStore:
                 ref = digest_of(content)
                 refs.append(ref)
                 if ref.digest not in self._durable:
-                    target = self._path(ref.digest)
+                    target = self.path_of(ref.digest)
                     if not self._matches(target, ref):
                         self._write(target, content, touched)
                     # An equal file may stem from a process that was killed between rename and sync.
@@ -86,7 +86,7 @@ class BlobStore:
             There is no such blob, or its bytes are not those that were stored.
         """
         try:
-            content = self._path(digest).read_bytes()
+            content = self.path_of(digest).read_bytes()
         except OSError as problem:
             raise LogError(f"blob {digest} cannot be read ({problem.strerror}); restore {self.folder}") from problem
         if digest_of(content).digest != digest:
@@ -95,11 +95,11 @@ class BlobStore:
 
     def has(self, digest: str) -> bool:
         """Whether there is a file for this blob; only `get` and `check` look at its bytes."""
-        return self._path(digest).is_file()
+        return self.path_of(digest).is_file()
 
     def check(self, ref: BlobRef) -> str | None:
         """What is wrong with a blob, none if nothing is; reads it in pieces."""
-        path = self._path(ref.digest)
+        path = self.path_of(ref.digest)
         try:
             if path.stat().st_size != ref.size:
                 return f"blob {ref.digest} has {path.stat().st_size} bytes instead of {ref.size}"
@@ -121,7 +121,8 @@ class BlobStore:
             for path in sorted(folder.iterdir()):
                 yield folder.name + path.name
 
-    def _path(self, digest: str) -> Path:
+    def path_of(self, digest: str) -> Path:
+        """The file of a blob; LogError if `digest` is none."""
         if not _DIGEST.match(digest):
             raise LogError(f"{digest!r} is not the digest of a blob; it has 64 hexadecimal digits")
         return self.folder / digest[:2] / digest[2:]

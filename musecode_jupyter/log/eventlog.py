@@ -379,6 +379,10 @@ class EventLog:
         """The slice of the reducer called `name` after the last posted event; not to be changed."""
         return self._fold.state(name)
 
+    def digests(self) -> tuple[str, dict[str, str]]:
+        """Digest of the state after the last posted event, whole and of each slice by name."""
+        return self._fold.digests()
+
     def refresh(self) -> int:
         """Take in what has been written since; the last seq. Needed by readers only, cheap for the writer."""
         if self._journal is not None:

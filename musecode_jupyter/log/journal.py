@@ -320,7 +320,8 @@ def damaged(folder: Path, damage: Damage, text: str) -> LogDamaged:
     return LogDamaged(
         f"the journal of session {folder.name} is damaged at byte {damage.offset} of {damage.segment_name}: "
         f"{text}. Events up to {damage.last_good_seq} are good and can be read; `jupyter musecode verify "
-        f"{folder.name}` says what is wrong, and work goes on in a new session",
+        f"{folder.name}` says what is wrong, and `jupyter musecode fork {folder.name} {damage.last_good_seq}` makes a "
+        "new session that goes on from there",
         segment=damage.segment_name,
         offset=damage.offset,
         last_good_seq=damage.last_good_seq,

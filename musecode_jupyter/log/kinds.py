@@ -55,6 +55,34 @@ class SessionMode(Payload):
     interactive: bool = Field(description="whether somebody can be asked")
 
 
+class SessionForked(Payload):
+    """The events up to here are another session's; what follows is this one's alone.
+
+    Rules that the user allowed for the session end here. Requests that were open are the other session's to settle.
+    """
+
+    parent: str = Field(description="id of the session whose records 1 to `seq` this one begins with, byte for byte")
+    seq: int
+    h: str = Field(description="`h` of the parent's record `seq`")
+    digest: str = Field(description="as in state.digest, after event `seq`")
+    slices: dict[str, str] = Field(default_factory=dict, description="digest of each slice")
+    usd: float = Field(description="what was spent before, and is the parent's spending too")
+    tokens: int
+    calls: int = Field(description="model calls that were settled before")
+    rewind: bool = Field(default=False, description="whether the parent ended with this, by %muse rewind")
+
+
+class SessionSettled(Payload):
+    """What was open where the session was forked is settled: it goes on like any other from here on."""
+
+
+class SessionRewound(Payload):
+    """The user went back to event `to`: work goes on in `session`; what came after `to` is kept here."""
+
+    to: int
+    session: str = Field(description="id of the session that goes on from there")
+
+
 class SessionClosed(Payload):
     """The session ended in order; nothing is offered for resume."""
 
@@ -284,6 +312,11 @@ class ToolFinished(Payload):
     output_path: str | None = Field(default=None, description="file in the session folder with the whole output")
     fenced: bool = Field(default=False, description="whether a prompt shows the output between marks, as data")
     pictures: list[PictureRef] = Field(default_factory=list)
+    files: Literal["", "same", "kept", "unknown"] = Field(
+        default="",
+        description="what a process did to the files of its worktree: nothing, or what worktree.snapshotted keeps; "
+        "empty: nobody looked",
+    )
 
 
 class ToolFailed(Payload):
@@ -550,6 +583,9 @@ KINDS: dict[str, type[Payload]] = {
     "session.opened": SessionOpened,
     "session.resumed": SessionResumed,
     "session.mode": SessionMode,
+    "session.forked": SessionForked,
+    "session.settled": SessionSettled,
+    "session.rewound": SessionRewound,
     "session.closed": SessionClosed,
     "log.recovered": LogRecovered,
     "state.digest": StateDigest,

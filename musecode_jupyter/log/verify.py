@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from musecode_jupyter.log.blobs import BlobStore
+from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Fold, Reducer
 from musecode_jupyter.log.journal import unknown
 from musecode_jupyter.log.record import hydrated
@@ -89,6 +90,7 @@ class _Check:
         self._blobs = BlobStore(folder / "blobs")
         self._fold = Fold(reducers)
         self._seen: set[str] = set()
+        self._before = ""
         self._events = 0
         self._digests = 0
         self._problems = 0
@@ -103,6 +105,7 @@ class _Check:
 
     def record(self, record: Record) -> None:
         self._events += 1
+        before, self._before = self._before, record.event.h
         at = (record.event.seq, record.segment, record.offset)
         strange = unknown(record)
         if strange is not None:
@@ -128,7 +131,17 @@ class _Check:
                 self.problem(*at, f"state.{name}", "the fold differs from the recorded digest")
             self._partly += bool(compared.skipped)
             self._skipped.update(compared.skipped)
+        if event.kind == "session.forked":
+            self._forked(event, at, before)
         self._fold.apply(event)
+
+    def _forked(self, event: Event, at: tuple[int, int, int], before: str) -> None:
+        if event.data["seq"] != event.seq - 1:
+            self.problem(*at, "data.seq", f"{event.data['seq']} is not the event before")
+        if event.data["h"] != before:
+            self.problem(*at, "data.h", "the record before is not the parent's")
+        for name in self._fold.compare(event.data).differing:
+            self.problem(*at, f"state.{name}", "the fold differs from the one where the session was forked")
 
     def report(self) -> VerifyReport:
         return VerifyReport(

@@ -107,6 +107,27 @@ class WorktreeCreated(Payload):
 
     worktree: int
     path: str
+    commit: str = Field(default="", description="where its branch was, if the worktree was there before and was gone")
+
+
+class WorktreeSnapshotted(Payload):
+    """All files of a worktree that git does not ignore, as they are, after a process changed some."""
+
+    worktree: int
+    commit: str | None = Field(description="a commit that holds them, on a ref of our own; none: they are not known")
+    call: int | None = Field(default=None, description="the process")
+    left_out: list[str] = Field(default_factory=list, description="what is not in it: too large, or no plain file")
+    why: str = Field(default="", description="why they are not known")
+
+
+class WorktreeRehomed(Payload):
+    """The worktree of this session is at `path` from here on; the one that it had before is another session's."""
+
+    worktree: int
+    path: str
+    branch: str
+    head: str = Field(description="the commit that the branch is at")
+    restored: bool = Field(description="whether it was made there, with the files as of the fork")
 
 
 class WorktreeUpdated(Payload):
@@ -269,6 +290,8 @@ WORK_KINDS: dict[str, type[Payload]] = {
     "task.abandoned": TaskAbandoned,
     "worktree.creating": WorktreeCreating,
     "worktree.created": WorktreeCreated,
+    "worktree.snapshotted": WorktreeSnapshotted,
+    "worktree.rehomed": WorktreeRehomed,
     "worktree.updated": WorktreeUpdated,
     "worktree.removing": WorktreeRemoving,
     "worktree.removed": WorktreeRemoved,

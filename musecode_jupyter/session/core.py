@@ -66,6 +66,7 @@ from musecode_jupyter.tools.notebook import AttachedCell
 from musecode_jupyter.tools.pictures import recorded
 from musecode_jupyter.tools.registry import Place, Registry, Tool
 from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.process_files import ProcessFiles
 from musecode_jupyter.workspace.shadow import find_shadow, shadows_dir
 from musecode_jupyter.workspace.sharing import Share, parse_share
 from musecode_jupyter.workspace.state import WorkspaceState
@@ -124,6 +125,7 @@ class SessionCore:
         """Lines that the user has not been told yet; whoever tells them takes them out."""
         log.on_durable(self._notice)
         self.policy = Policy(settings.mode(interactive=interactive), interactive)
+        self.files = ProcessFiles(log, effects, self.id)
         outputs = log.folder / "outputs"
         outputs.mkdir(mode=0o700, exist_ok=True)
         self.executor = Executor(
@@ -135,6 +137,7 @@ class SessionCore:
             outputs=outputs,
             child_env=env,
             sandbox=sandbox,
+            keep_files=self.files.keep,
         )
         self._mind: Mind = (
             Guided(log, self.gate) if info.profile == "guided" else Driver(log, self.gate, settings.effort or "medium")

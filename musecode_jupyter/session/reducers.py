@@ -11,9 +11,11 @@ from musecode_jupyter.guard.approvals import ApprovalsReducer
 from musecode_jupyter.guard.ledger import LedgerReducer
 from musecode_jupyter.guard.rules import RulesReducer
 from musecode_jupyter.log.fold import Reducer
+from musecode_jupyter.session.lineage import LineageReducer
 from musecode_jupyter.skills.goal_state import GoalsReducer
 from musecode_jupyter.skills.ground_state import GroundsReducer
 from musecode_jupyter.tools.state import ToolsReducer
+from musecode_jupyter.workspace.held_files import HeldFilesReducer
 from musecode_jupyter.workspace.state import WorkspaceReducer
 
 
@@ -25,9 +27,11 @@ def all_reducers() -> list[Reducer[Any]]:
         RulesReducer(),
         ToolsReducer(),
         WorkspaceReducer(),
+        HeldFilesReducer(),
         AgentsReducer(),
         MergesReducer(),
         TasksReducer(),
         GoalsReducer(),
         GroundsReducer(),
+        LineageReducer(),
     ]

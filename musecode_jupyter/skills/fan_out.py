@@ -628,7 +628,7 @@ class FanOutRunner(GoalRunner):
         return tip
 
     async def _task_worktree(self, seq: int) -> int:
-        known = self._workspace.of_task(seq)
+        known = before = self._workspace.of_task(seq)
         if known is None:
             name = f"{self._t.session}-{self.goal}-{self.tasks[seq].spec.name}"
             known = await self._emit_raw(
@@ -644,7 +644,7 @@ class FanOutRunner(GoalRunner):
         tree = self._workspace.worktrees[known]
         if not tree.created or not await is_there(self._t.git, Path(tree.path)):
             await work_place(self._t, Path(tree.path), tree.branch, tree.base, self._needs(seq))
-            await self._emit_raw("worktree.created", {"worktree": known, "path": tree.path})
+            await self._worktree_made(known, tree, again=before is not None)
         return known
 
     def _needs(self, seq: int) -> tuple[str, ...] | None:

@@ -393,7 +393,7 @@ class GoalRunner:
         await self._emit_raw("worktree.removed", {"worktree": seq, "contained_in": contained_in})
 
     async def _worktree(self, record: GoalRecord) -> int:
-        seq = self._workspace.of_goal(self.goal)
+        seq = known = self._workspace.of_goal(self.goal)
         if seq is None:
             path = self._t.worktrees / f"{self._t.session}-{self.goal}"
             branch = f"musecode/{self._t.session}/{self.goal}"
@@ -404,8 +404,13 @@ class GoalRunner:
         tree = self._workspace.worktrees[seq]
         if not tree.created or not await is_there(self._t.git, Path(tree.path)):
             await work_place(self._t, Path(tree.path), tree.branch, tree.base)
-            await self._emit_raw("worktree.created", {"worktree": seq, "path": tree.path})
+            await self._worktree_made(seq, tree, again=known is not None)
         return seq
+
+    async def _worktree_made(self, seq: int, tree: WorktreeRecord, *, again: bool) -> None:
+        """Write down that a worktree is there; one made `again` holds what its branch has, which may have moved."""
+        commit = await self._t.git.ref(f"refs/heads/{tree.branch}") if again else None
+        await self._emit_raw("worktree.created", {"worktree": seq, "path": tree.path, "commit": commit or ""})
 
     def _place(self, worktree: int) -> Place:
         return place_of(self._t, Path(self._workspace.worktrees[worktree].path), worktree)

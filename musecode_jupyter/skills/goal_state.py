@@ -118,6 +118,9 @@ class GoalsReducer:
     def _fold(self, state: GoalsState, event: Event) -> None:
         if event.kind == "goal.set":
             self._set(state, event)
+        elif event.kind == "session.forked":
+            for goal in state.goals.values():
+                goal.reserved = dict.fromkeys(goal.reserved, 0)
         elif event.kind.startswith("goal."):
             number = event.data["goal"]
             if event.kind == "goal.resumed":

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from musecode_jupyter.guard.approvals import Answer, Approvals
 from musecode_jupyter.guard.policy import Policy
@@ -62,8 +62,19 @@ class CallResult:
     seconds: float = 0.0
 
 
+class KeepFiles(Protocol):
+    """Records what a process did to the files of a worktree; says whether that is nothing, kept or unknown."""
+
+    async def __call__(
+        self, worktree: int, root: Path, call: int | None, *, ended: bool = True
+    ) -> Literal["same", "kept", "unknown"]: ...
+
+
 class Executor:
-    """Runs calls of agents in their places. Owner of nothing that outlives a call."""
+    """Runs calls of agents in their places. Owner of nothing that outlives a call.
+
+    `keep_files` is asked after each process in a worktree, before the call has its result.
+    """
 
     def __init__(
         self,
@@ -76,6 +87,7 @@ class Executor:
         outputs: Path,
         child_env: Mapping[str, str],
         sandbox: Sandbox,
+        keep_files: KeepFiles | None = None,
     ) -> None:
         self._log = log
         self._effects = effects
@@ -85,6 +97,7 @@ class Executor:
         self._outputs = outputs
         self._child_env = dict(child_env)
         self._sandbox = sandbox
+        self._keep_files = keep_files
 
     @property
     def state(self) -> ToolsState:
@@ -262,15 +275,29 @@ class Executor:
             if tool.plan is not None:
                 return await self._write(tool, parsed, context, turn)
             outcome = await self._run(tool, parsed, context, turn)
+            files = await self._files_after(tool, context)
         except asyncio.CancelledError:
             if seq in self.state.open:
+                started = self.state.open[seq].started
                 self._post("tool.cancelled", {"call": seq, "output": "Stopped before the end."}, agent, turn, seq)
+                if started:
+                    await to_the_end(self._files_after(tool, context, ended=False))
             raise
         except LogError:
             raise
         except Exception as error:
+            if seq in self.state.open and self.state.open[seq].started:
+                await self._files_after(tool, context, ended=False)
             return await self._fail(seq, agent, turn, _why(tool.name, error))
-        return await self._finish(seq, agent, turn, outcome)
+        return await self._finish(seq, agent, turn, outcome, files)
+
+    async def _files_after(
+        self, tool: Tool, context: ToolContext, *, ended: bool = True
+    ) -> Literal["", "same", "kept", "unknown"]:
+        place = context.place
+        if tool.effect != "process" or place.worktree is None or self._keep_files is None:
+            return ""
+        return await self._keep_files(place.worktree, place.root, context.call, ended=ended)
 
     async def _decide(
         self,
@@ -431,7 +458,14 @@ class Executor:
                 call,
             )
 
-    async def _finish(self, seq: int, agent: str, turn: int, outcome: Outcome) -> CallResult:
+    async def _finish(
+        self,
+        seq: int,
+        agent: str,
+        turn: int,
+        outcome: Outcome,
+        files: Literal["", "same", "kept", "unknown"] = "",
+    ) -> CallResult:
         call = self.state.open.get(seq)
         pictures, blobs = recorded(outcome.pictures)
         event = await self._log.append(
@@ -446,6 +480,7 @@ class Executor:
                 # What a model asked for is shown to it as data; the harness reads its own results as they are.
                 "fenced": call is not None and call.origin == "model",
                 "pictures": pictures,
+                "files": files,
             },
             agent=agent,
             turn=turn,

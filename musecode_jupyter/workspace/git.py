@@ -430,9 +430,17 @@ class Git:
     @answered
     async def changes(self, *, untracked: bool = True, ignored: bool = False) -> list[Change]:
         """What differs from HEAD in index and files, each path once; a rename is two paths."""
+        return (await self.head_and_changes(untracked=untracked, ignored=ignored))[1]
+
+    async def head_and_changes(
+        self, *, untracked: bool = True, ignored: bool = False
+    ) -> tuple[str | None, list[Change]]:
+        """The commit of HEAD (None: unborn), and `changes`, with one process."""
         result = await self.run(
             "status",
             "--porcelain=v2",
+            "--branch",
+            "--no-ahead-behind",
             "-z",
             "--no-renames",
             "--ignore-submodules=none",
@@ -440,7 +448,11 @@ class Git:
             f"--ignored={'matching' if ignored else 'no'}",
             timeout=300.0,
         )
-        return [_change(record) for record in result.names()]
+        records = result.names()
+        oid = next((r.removeprefix("# branch.oid ") for r in records if r.startswith("# branch.oid ")), "(initial)")
+        # A name that begins with "#" stands after the two characters of its kind.
+        changes = [_change(record) for record in records if not record.startswith("# ")]
+        return (None if oid == "(initial)" else oid), changes
 
     @answered
     async def status(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -124,10 +125,68 @@ async def diff_of_files(git: Git, base: str) -> str:
     return await git.diff_text(base, tree)
 
 
-async def _left_out(git: Git, changes: list[Change]) -> list[str]:
+@dataclass(frozen=True)
+class Staged:
+    """The files of a worktree in an index of our own, beside the one of git's.
+
+    `differing` has, of each path that is not as in `since`, the mode and id of the blob that are now, both as git
+    writes them, and the mode before; all zeros stand for not there.
+    """
+
+    index: Path
+    since: str
+    differing: dict[str, tuple[str, str, str]]
+    left_out: tuple[str, ...]
+
+
+async def stage_apart(git: Git, since: str, largest: int, most: int) -> Staged | None:
+    """Bring an index of our own up to the worktree's files and compare it with commit `since`; None if all is clean.
+
+    The index stays in the worktree's git folder, where git knows by it what it need not read again. Untracked files
+    of more than `largest` bytes are left out.
+
+    Raises
+    ------
+    GitError
+        The changed files have more than `most` bytes together, or git fails.
+    """
+    head, changes = await git.head_and_changes()
+    if not changes and head == since:
+        return None
+    left_out = await _left_out(git, changes, largest)
+    there = [change.path for change in changes if change.path not in left_out]
+    if await git.effects.disk(_bytes_of, git.root, there) > most:
+        raise GitError(f"the changed files in {git.root} have more than {most} bytes")
+    index = git.git_dir / "musecode-index"
+    env = {"GIT_INDEX_FILE": str(index)}
+    if not await git.effects.disk(index.exists):
+        await git.effects.disk(_copy_index, git.git_dir, index)
+    await _add_all(git, env, left_out)
+    answer = await git.run("diff-index", "--cached", "-r", "-z", "--no-renames", since, env=env)
+    words = answer.names()
+    differing = {}
+    for record, path in zip(words[::2], words[1::2], strict=True):
+        before, now, _, blob, _ = record.removeprefix(":").split(" ")
+        differing[path] = (now, blob, before)
+    return Staged(index, since, differing, tuple(left_out))
+
+
+async def keep_staged(git: Git, staged: Staged, ref: str, message: str) -> str:
+    """Keep what was staged as a commit on top of what `ref` keeps, or of `staged.since`; returns the commit."""
+    await git.check_ref_name(ref)
+    tree = (await git.run("write-tree", env={"GIT_INDEX_FILE": str(staged.index)})).line()
+    before = await git.ref(ref)
+    commit = await _commit(git, tree, before or staged.since, message)
+    await git.run("update-ref", ref, commit, before or "0" * len(commit))
+    return commit
+
+
+async def _left_out(git: Git, changes: list[Change], largest: int | None = None) -> list[str]:
     foreign = {change.path for change in changes if change.submodule or change.path.endswith("/")}
     untracked = [change.path for change in changes if change.untracked and change.path not in foreign]
-    return sorted(foreign | set(await git.effects.disk(_not_to_be_copied, git.root, untracked)))
+    return sorted(
+        foreign | set(await git.effects.disk(_not_to_be_copied, git.root, untracked, largest or LARGEST_FILE))
+    )
 
 
 async def _tree_of_files(git: Git, head: str, left_out: list[str]) -> str:
@@ -152,16 +211,20 @@ async def _tree_of_files(git: Git, head: str, left_out: list[str]) -> str:
                     await git.run(
                         *("update-index", option, "-z", "--stdin"), input=os.fsencode("\0".join(names)), env=env
                     )
-        await git.run(
-            *("add", "--sparse", "-A", "--pathspec-from-file=-", "--pathspec-file-nul"),
-            input=os.fsencode("\0".join([".", *(f":(exclude,literal){name.rstrip('/')}" for name in left_out)])),
-            # The paths are patterns here: one stands for all, and what is left out is named as literal.
-            env={**env, "GIT_LITERAL_PATHSPECS": "0"},
-            timeout=_ADD_TIMEOUT,
-        )
+        await _add_all(git, env, left_out)
         return (await git.run("write-tree", env=env)).line()
     finally:
         await to_the_end(git.effects.disk(shutil.rmtree, folder, ignore_errors=True))
+
+
+async def _add_all(git: Git, env: dict[str, str], left_out: list[str]) -> None:
+    await git.run(
+        *("add", "--sparse", "-A", "--pathspec-from-file=-", "--pathspec-file-nul"),
+        input=os.fsencode("\0".join([".", *(f":(exclude,literal){name.rstrip('/')}" for name in left_out)])),
+        # The paths are patterns here: one stands for all, and what is left out is named as literal.
+        env={**env, "GIT_LITERAL_PATHSPECS": "0"},
+        timeout=_ADD_TIMEOUT,
+    )
 
 
 async def _commit(git: Git, tree: str, head: str, message: str) -> str:
@@ -194,7 +257,15 @@ def _existing(root: Path, names: list[str]) -> list[str]:
     return [name for name in names if os.path.lexists(root / name)]
 
 
-def _not_to_be_copied(root: Path, names: list[str]) -> list[str]:
+def _bytes_of(root: Path, names: list[str]) -> int:
+    total = 0
+    for name in names:
+        with contextlib.suppress(OSError):
+            total += os.lstat(root / name).st_size
+    return total
+
+
+def _not_to_be_copied(root: Path, names: list[str], largest: int) -> list[str]:
     found = []
     for name in names:
         try:
@@ -202,6 +273,6 @@ def _not_to_be_copied(root: Path, names: list[str]) -> list[str]:
         except OSError:
             continue
         regular = stat.S_ISREG(status.st_mode)
-        if not (regular or stat.S_ISLNK(status.st_mode)) or (regular and status.st_size > LARGEST_FILE):
+        if not (regular or stat.S_ISLNK(status.st_mode)) or (regular and status.st_size > largest):
             found.append(name)
     return found

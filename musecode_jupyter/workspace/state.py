@@ -80,6 +80,10 @@ class WorkspaceReducer:
         elif event.kind == "worktree.updated":
             # What the agent did is told from what the user did by this: the newest commit of the user's in it.
             state.worktrees[data["worktree"]].base = data["target"]
+        elif event.kind == "worktree.rehomed":
+            tree = state.worktrees[data["worktree"]]
+            tree.path, tree.branch = data["path"], data["branch"]
+            tree.created, tree.removing = data["restored"], False
         elif event.kind == "worktree.removing":
             state.worktrees[data["worktree"]].removing = True
         elif event.kind == "worktree.removed":

@@ -1,0 +1,59 @@
+"""The fold of where a session comes from: the sessions that it was forked from, and the one that it was rewound to."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from musecode_jupyter.log.events import Event
+
+
+class Origin(BaseModel):
+    """A fork: events up to `at` are those of session `parent`, and what was spent by then is its spending too."""
+
+    parent: str
+    at: int
+    usd: float
+    tokens: int
+    calls: int
+    rewind: bool = False
+
+
+class LineageState(BaseModel):
+    """`origins` from the oldest to the newest. `unsettled`: what was open at the newest fork is not settled yet."""
+
+    origins: list[Origin] = Field(default_factory=list)
+    unsettled: bool = False
+    rewound_to: str = ""
+
+    @property
+    def forked_at(self) -> int:
+        """The last event that is another session's; 0 if there is none."""
+        return self.origins[-1].at if self.origins else 0
+
+
+class LineageReducer:
+    """Folds session.forked, session.settled and session.rewound."""
+
+    name = "lineage"
+
+    def initial(self) -> LineageState:
+        return LineageState()
+
+    def apply(self, state: LineageState, event: Event) -> None:
+        data = event.data
+        if event.kind == "session.forked":
+            state.origins.append(
+                Origin(
+                    parent=data["parent"],
+                    at=data["seq"],
+                    usd=data["usd"],
+                    tokens=data["tokens"],
+                    calls=data["calls"],
+                    rewind=data["rewind"],
+                )
+            )
+            state.unsettled, state.rewound_to = True, ""
+        elif event.kind == "session.settled":
+            state.unsettled = False
+        elif event.kind == "session.rewound":
+            state.rewound_to = data["session"]
