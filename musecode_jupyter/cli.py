@@ -103,6 +103,20 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--json", action="store_true", help="say what was written as JSON")
     export.set_defaults(run=_export)
 
+    replay = commands.add_parser("replay", help="what agents' worktrees held at an event; with --into, as files")
+    replay.add_argument("id", help="id of the session, a unique beginning of it, or its folder")
+    replay.add_argument("--at", type=int, metavar="SEQ", help="number of the event; default: the last one")
+    replay.add_argument("--into", metavar="DIR", help="folder for the files, absent or empty")
+    replay.add_argument("--worktree", type=int, metavar="N", help="which one, where several agents have one")
+    replay.add_argument("--json", action="store_true")
+    replay.set_defaults(run=_replay)
+
+    fork = commands.add_parser("fork", help="a new session that continues from an event, with the files as of then")
+    fork.add_argument("id", help="id of the session, a unique beginning of it, or its folder; it is not touched")
+    fork.add_argument("seq", type=int, metavar="SEQ", help="number of the event")
+    fork.add_argument("--json", action="store_true")
+    fork.set_defaults(run=_fork)
+
     doctor = commands.add_parser("doctor", help="what is there, what is missing, and how to get it")
     doctor.add_argument("--json", action="store_true")
     doctor.set_defaults(run=_doctor)
@@ -303,7 +317,16 @@ def _sessions(arguments: argparse.Namespace) -> int:
     entries = list_sessions(home)
     if arguments.json:
         rows = [
-            {"id": e.id, "workspace": e.workspace, "state": e.state, "events": e.events, "started": e.started}
+            {
+                "id": e.id,
+                "workspace": e.workspace,
+                "state": e.state,
+                "events": e.events,
+                "started": e.started,
+                "parent": e.parent or None,
+                "parent_seq": e.parent_seq or None,
+                "rewound_to": e.rewound_to or None,
+            }
             for e in entries
         ]
         print(json.dumps(rows, indent=1))
@@ -311,7 +334,7 @@ def _sessions(arguments: argparse.Namespace) -> int:
         print(f"No sessions yet in {home}.")
     else:
         for entry in entries:
-            print(f"{entry.id}  {entry.state:7}  {entry.events:>7} events  {entry.workspace}")
+            print(f"{entry.id}  {entry.state:7}  {entry.events:>7} events  {entry.workspace}{entry.relation}")
     return 0
 
 
@@ -414,6 +437,60 @@ def _export(arguments: argparse.Namespace) -> int:
     elif arguments.output != STDOUT:
         print(f"{folder.name}: {done.events} events in {done.path}.")
     return ERROR if done.damaged else 0
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from musecode_jupyter.runtime.effects import LiveEffects
+    from musecode_jupyter.session import Settings
+    from musecode_jupyter.session.files_at import restore, session_at
+    from musecode_jupyter.session.store import find_session
+
+    folder = find_session(Settings().over(os.environ).home_or_default(), arguments.id)
+    at = session_at(folder, arguments.at)
+    chosen = list(at.trees.values())
+    files: int | None = None
+    if arguments.into is not None or arguments.worktree is not None:
+        chosen = [at.choose(arguments.worktree)]
+    if arguments.into is not None:
+        into = Path(os.path.expanduser(arguments.into))
+        files = asyncio.run(restore(at, chosen[0], into, LiveEffects()))
+    if arguments.json:
+        rows = [
+            {"worktree": t.number, "what": t.what, "commit": t.held.commit, "changed": len(t.held.changed)}
+            | {"exact": not t.limits, "limits": list(t.limits)}
+            for t in chosen
+        ]
+        print(json.dumps({"session": folder.name, "at": at.seq, "files": files, "worktrees": rows}))
+        return 0
+    for tree in chosen:
+        changed = f" and {len(tree.held.changed)} files that were edited since" if tree.held.changed else ""
+        print(f"worktree {tree.number} ({tree.what}) at event {at.seq}: commit {tree.held.commit[:12]}{changed}")
+        for limit in tree.limits:
+            _complain(f"worktree {tree.number}: {limit}")
+    if files is not None:
+        print(f"{files} files in {arguments.into}. Files that git ignores and submodules are not recorded.")
+    if not chosen:
+        print(f"No agent has a worktree at event {at.seq}.")
+    return 0
+
+
+def _fork(arguments: argparse.Namespace) -> int:
+    from musecode_jupyter.session import Settings
+    from musecode_jupyter.session.api import fork_session
+    from musecode_jupyter.session.store import find_session
+
+    source = find_session(Settings().over(os.environ).home_or_default(), arguments.id)
+    with fork_session(source, arguments.seq) as forked:
+        for notice in forked.take_notices():
+            _complain(notice)
+    if arguments.json:
+        print(json.dumps({"session": forked.id, "parent": source.name, "at": arguments.seq}))
+    else:
+        print(f"Session {forked.id} continues from event {arguments.seq} of session {source.name}.")
+        print(f"`jupyter musecode resume {forked.id}` goes on with it.")
+    return 0
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

@@ -20,7 +20,9 @@ from musecode_jupyter.jupyter.views import timeline_table
 from musecode_jupyter.log.events import canonical
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session import GoalHandle, GoalResult, Session
+from musecode_jupyter.session.fork import lineage_of
 from musecode_jupyter.session.summary import BEHIND, summarise
+from musecode_jupyter.session.time_travel import before_fork_text, landings_after
 from musecode_jupyter.session.visible import visible_text
 from musecode_jupyter.skills.limits import duration
 
@@ -223,6 +225,36 @@ def _undo(host: Host, rest: str) -> None:
     print(host.opened().undo(int(rest)))
 
 
+def _number(rest: str, word: str) -> int:
+    if not rest.isdecimal():
+        raise UsageProblem(f"%muse {word} takes the number of an event, which `%muse timeline` shows: %muse {word} 12.")
+    return int(rest)
+
+
+def _fork(host: Host, rest: str) -> None:
+    seq = _number(rest, "fork")
+    session = host.opened()
+    forked = host.fork(seq)
+    print(f"Session {forked} continues from event {seq} of session {session.id}, with the files as they were then.")
+    print(f"`%muse resume {forked}` goes on with it; this session is as it was.")
+
+
+def _rewind(host: Host, rest: str) -> None:
+    seq = _number(rest, "rewind")
+    before = host.opened()
+    stay = before.read(lambda core: landings_after(core, seq))
+    session = host.rewind(seq)
+    print(f"Back at event {seq}. What came after it is kept in session {before.id}, with its files.")
+    if stay:
+        numbers = ", ".join(map(str, stay))
+        print(
+            f"What has landed on your branch stays there: landing {numbers}. `%muse resume {before.id}`, then "
+            f"`%muse undo {stay[-1]}` takes it back."
+        )
+    if session.goals.to_resume() is not None:
+        print("`%goal resume` goes on with the goal.")
+
+
 def _cost(host: Host, _rest: str) -> None:
     ledger = host.opened().ledger
     for name, spent in [*ledger.by_agent.items(), ("total", ledger.total)]:
@@ -234,6 +266,9 @@ def _cost(host: Host, _rest: str) -> None:
             f"{spent.input} tokens in ({cached:.0f}% cached), {spent.output} out"
             + (f" ({', '.join(notes)})" if notes else "")
         )
+    before = host.opened().read(lambda core: before_fork_text(lineage_of(core)))
+    if before:
+        print(before)
 
 
 def _resume(host: Host, rest: str) -> None:
@@ -264,7 +299,7 @@ def _sessions(host: Host, _rest: str) -> None:
     if not entries:
         print(f"No sessions yet in {home}.")
     for entry in entries:
-        print(f"{entry.id}  {entry.state:7}  {entry.events:>7} events  {entry.workspace}")
+        print(f"{entry.id}  {entry.state:7}  {entry.events:>7} events  {entry.workspace}{entry.relation}")
 
 
 def _verify(host: Host, _rest: str) -> None:
@@ -305,6 +340,8 @@ COMMANDS: dict[str, Command] = {
     "diff": _diff,
     "merges": _merges,
     "undo": _undo,
+    "fork": _fork,
+    "rewind": _rewind,
     "worktrees": _worktrees,
     "cost": _cost,
     "rules": rules,

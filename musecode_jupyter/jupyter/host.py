@@ -154,6 +154,21 @@ class Host:
         self._adopt(session)
         return session
 
+    def fork(self, seq: int) -> str:
+        """Make a session that continues from event `seq` of the open one, which goes on; returns its id."""
+        forked = self.opened().fork(seq)
+        forked.close("forked")
+        return forked.id
+
+    def rewind(self, seq: int) -> Session:
+        """Go back to event `seq`, if the user agrees; the open session ends, and the one that goes on is returned."""
+        session = self.opened()
+        with self.questions_shown():
+            rewound = session.rewind(seq, tools=notebook_tools(self.notebook))
+        self.close(f"rewound to event {seq}")
+        self._adopt(rewound)
+        return rewound
+
     def close(self, reason: str = "closed by the user") -> None:
         """Close the session and its views; the runtime thread goes on for the next one."""
         if os.getpid() != self._pid:

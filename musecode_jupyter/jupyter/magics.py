@@ -107,7 +107,8 @@ class MuseMagics(Magics):  # type: ignore[misc]
         show SEQ · cells [on|off|CELL] · vars [PATTERN] · run CODE · tasks · merges · undo LANDING ·
         worktrees [reclaim [NAME] · quarantine NAME [WHY]] · diff · cost ·
         rules [add session|workspace 'COMMAND PREFIX' · remove N] ·
-        resume [ID] · sessions · verify · export FORMAT PATH [--redacted] [--force] · doctor · close
+        resume [ID] · sessions · fork SEQ · rewind SEQ · verify ·
+        export FORMAT PATH [--redacted] [--force] · doctor · close
         """
         from musecode_jupyter.jupyter import commands
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,10 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import Effects, LiveEffects
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
-from musecode_jupyter.session import landings, looks, worktrees
+from musecode_jupyter.session import landings, looks, time_travel, worktrees
 from musecode_jupyter.session.core import SessionCore
+from musecode_jupyter.session.files_at import session_at
+from musecode_jupyter.session.fork import make_fork
 from musecode_jupyter.session.preflight import GoalSpec, check_goal
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.stops import stop_agent
@@ -381,6 +384,50 @@ class Session:
 
         return self._runtime.call(read())
 
+    def fork(self, seq: int, *, effects: Effects | None = None, tools: Sequence[Tool] = ()) -> Session:
+        """A new session, open beside this one, that continues from event `seq` with the files as they were then.
+
+        It has worktrees of its own, and none of the rights that were given in this session; its goals wait to be
+        resumed. This session is not touched. The parameters are as for `open_session`.
+
+        Raises
+        ------
+        UsageProblem, LogError
+            There is no such event.
+        GitError
+            The files of that event cannot be had any more.
+        """
+        return self._continued(seq, rewind=False, effects=effects, tools=tools)
+
+    def rewind(self, seq: int, *, effects: Effects | None = None, tools: Sequence[Tool] = ()) -> Session:
+        """Go back to event `seq`, if the user agrees: this session ends, and the one that is returned goes on.
+
+        Conversations and the files of agents' worktrees are as they were; what came after `seq`, its files too, is
+        kept in this session. Landings on the user's branch stay: `undo` takes them back. Raises as `fork`, and Denied.
+        """
+        self.call(lambda core: time_travel.ask_rewind(core, seq))
+        forked = self._continued(seq, rewind=True, effects=effects, tools=tools)
+        self.call(lambda core: time_travel.rewound(core, seq, forked.id))
+        self.close(f"rewound to event {seq}")
+        return forked
+
+    def _continued(self, seq: int, *, rewind: bool, effects: Effects | None, tools: Sequence[Tool]) -> Session:
+        async def ready(core: SessionCore) -> None:
+            time_travel.check_event(core, seq)
+            await core.log.flush()
+
+        self.call(ready)
+        return fork_session(
+            self.folder,
+            seq,
+            settings=self._core.settings,
+            interactive=self._core.policy.interactive,
+            runtime=None if self._owns_runtime else self._runtime,
+            effects=effects,
+            tools=tools,
+            rewind=rewind,
+        )
+
     def close(self, reason: str = "closed by the user") -> None:
         """End the session in order. Running goals are paused and can be resumed. Idempotent."""
         if self._closed:
@@ -474,6 +521,48 @@ def open_session(
             thread.stop()
         raise
     return Session(core, thread, effects, owns_runtime=runtime is None)
+
+
+def fork_session(
+    source: Path,
+    seq: int,
+    *,
+    settings: Settings | None = None,
+    interactive: bool = False,
+    runtime: RuntimeThread | None = None,
+    effects: Effects | None = None,
+    tools: Sequence[Tool] = (),
+    rewind: bool = False,
+) -> Session:
+    """A new open session that continues the one in folder `source`, which is only read, from event `seq`.
+
+    Parameters are as for `open_session`; `rewind` says that the other one ends with this. Raises as `open_session`
+    does to resume, and GitError if the files of that event cannot be had any more; nothing is left behind then.
+    """
+    effects = effects or LiveEffects()
+    chosen = (settings or Settings()).over(effects.environ())
+    home = chosen.home_or_default()
+    thread = runtime or RuntimeThread.start()
+    try:
+        folder = thread.call(make_fork(source, seq, home, effects, rewind=rewind))
+        workspace = session_at(folder).workspace
+        try:
+            return open_session(
+                workspace,
+                resume=str(folder),
+                settings=chosen,
+                interactive=interactive,
+                runtime=runtime,
+                effects=effects,
+                tools=tools,
+            )
+        except BaseException:
+            thread.call(time_travel.discard(workspace, home, folder.name, effects))
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    finally:
+        if runtime is None:
+            thread.stop()
 
 
 def _folder_to_resume(home: Path, name: str, workspace: Path) -> Path:

@@ -48,7 +48,7 @@ async def undo(core: SessionCore, landing: int) -> str:
     """
     async with core.undoing:
         merge = core.merges.merges.get(landing)
-        tools = await _tools(core, None if merge is None else merge.goal)
+        tools = await landing_tools(core, None if merge is None else merge.goal)
         if merge is not None and core.ground(merge.goal).shadow:
             # The user's own changes there are no commits of theirs, and would be in the way.
             await take_in(core, tools.git)
@@ -64,7 +64,7 @@ async def settle_landings(core: SessionCore) -> None:
     if not merges:
         return
     try:
-        tools = await _tools(core, list(merges.values())[-1].goal)
+        tools = await landing_tools(core, list(merges.values())[-1].goal)
         await discard_left_over(tools)
         core.notices += await undoing.settle(tools)
     except GitError as problem:
@@ -84,5 +84,6 @@ async def clean_up(core: SessionCore) -> None:
             logger.warning("worktrees of goal %s are kept: %s", goal, problem)
 
 
-async def _tools(core: SessionCore, goal: int | None) -> LandingTools:
+async def landing_tools(core: SessionCore, goal: int | None) -> LandingTools:
+    """What work with worktrees and landings is handed, in the repository in which `goal` works."""
     return LandingTools(**landing_parts(core, goal, await core.git(goal)))

@@ -1,4 +1,7 @@
-"""What a restart does with the open ends of the process before it, so that nothing runs twice and nothing is lost."""
+"""What a restart does with the open ends of the process before it, so that nothing runs twice and nothing is lost.
+
+A fork is opened in the same way: its open ends are those of the session that it comes from.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from musecode_jupyter.runtime.errors import MuseError
+from musecode_jupyter.session.fork import held_files, lineage_of, settle_fork
 from musecode_jupyter.session.landings import clean_up, settle_landings
 from musecode_jupyter.tools.builtin import MAX_EDITABLE_BYTES
 from musecode_jupyter.tools.files import digest_bytes, read_bytes, write_atomic
@@ -24,11 +28,17 @@ async def reconcile(core: SessionCore) -> None:
     second tool.started. A started process is never run again: its outcome is unknown. A call that was requested but
     not started stays open if the model made it, and is carried out when its agent goes on.
     """
-    core.approvals.expire_all("the session was restarted; it will be asked again")
+    fresh = lineage_of(core).unsettled
+    happened = "forked" if fresh else "restarted"
+    core.approvals.expire_all(f"the session was {happened}; it will be asked again")
+    if fresh:
+        await settle_fork(core)
     for seq, reserve in list(core.ledger.open.items()):
+        # At a fork its reserve is nothing: it is settled where it was sent.
+        why = "its answer is another session's, from which this one was forked" if fresh else "cut off by a restart"
         await core.log.append(
             "model.abandoned",
-            {"request": seq, "why": "cut off by a restart", "cost_usd": reserve.usd, "tokens": reserve.tokens},
+            {"request": seq, "why": why, "cost_usd": reserve.usd, "tokens": reserve.tokens},
             agent=reserve.agent,
             cause=(seq,),
         )
@@ -36,36 +46,52 @@ async def reconcile(core: SessionCore) -> None:
         await _settle(core, seq, call)
     for name, record in core.agents.agents.items():
         if record.state in {"running", "waiting"}:
-            await core.log.append("agent.state", {"state": "suspended", "why": "restart"}, agent=name)
+            why = "fork" if fresh else "restart"
+            await core.log.append("agent.state", {"state": "suspended", "why": why}, agent=name)
     for goal, goal_record in core.goals.goals.items():
         if goal_record.status == "running":
             await core.log.append(
                 "goal.paused",
-                {"goal": goal, "why": "the session was restarted"},
+                {"goal": goal, "why": f"the session was {happened}"},
                 agent=goal_record.agent,
                 cause=(goal,),
             )
     await clean_up(core)
     await settle_landings(core)
+    if fresh:
+        await core.log.append("session.settled", {})
 
 
 async def _settle(core: SessionCore, seq: int, call: OpenCall) -> None:
     if not call.started:
         if call.origin == "harness":
-            await _close(core, seq, call, "tool.cancelled", "Not started before the restart.")
+            end = "fork" if _is_of_parent(core, seq) else "restart"
+            await _close(core, seq, call, "tool.cancelled", f"Not started before the {end}.")
         return
     if call.effect == "process":
-        what = "A restart cut this command off. Whether it had effects is not known. It is not run again by itself."
-        await _close(core, seq, call, "tool.unknown", what)
+        await _settle_process(core, seq, call)
     elif call.effect == "write":
         await _settle_write(core, seq, call)
     else:
         await _settle_read(core, seq, call)
 
 
+async def _settle_process(core: SessionCore, seq: int, call: OpenCall) -> None:
+    root, worktree = _place_of(core, seq)
+    if _is_of_parent(core, seq):
+        what = (
+            "The session was forked while this command ran. The files here are as before it, PLACEHOLDER"
+            "where it ran; what else it did is not known. It is not run again by itself."
+        )
+    else:
+        what = "A restart cut this command off. Whether it had effects is not known. It is not run again by itself."
+        if worktree is not None:
+            await core.files.keep(worktree, root, seq, ended=False)
+    await _close(core, seq, call, "tool.unknown", what)
+
+
 async def _settle_write(core: SessionCore, seq: int, call: OpenCall) -> None:
-    started = next(e for e in core.log.events(since=seq) if e.kind == "tool.started" and e.data["call"] == seq)
-    root, worktree = Path(str(started.data["cwd"])), _worktree_of(core, str(started.data["cwd"]))
+    root, worktree = _place_of(core, seq)
     assert call.path is not None
     assert call.after is not None
     try:
@@ -100,19 +126,32 @@ async def _settle_write(core: SessionCore, seq: int, call: OpenCall) -> None:
 
 
 async def _settle_read(core: SessionCore, seq: int, call: OpenCall) -> None:
-    started = next(e for e in core.log.events(since=seq) if e.kind == "tool.started" and e.data["call"] == seq)
-    root = Path(str(started.data["cwd"]))
+    root, worktree = _place_of(core, seq)
+    if worktree is None and _is_of_parent(core, seq) and root != core.own_place().root:
+        # A checkout in which the other session checks its work.
+        await _close(core, seq, call, "tool.failed", "The session was forked while this was read. Read it again.")
+        return
 
     async def list_files() -> list[str]:
         return await (await Git.discover(root, core.effects)).list_files(root)
 
     own = root == core.workspace
-    place = core.own_place() if own else Place(root, _worktree_of(core, str(root)), list_files)
+    place = core.own_place() if own else Place(root, worktree, list_files)
     await core.executor.finish_read(seq, call, place)
 
 
-def _worktree_of(core: SessionCore, cwd: str) -> int | None:
-    return next((seq for seq, tree in core.workspace_state.worktrees.items() if tree.path == cwd), None)
+def _place_of(core: SessionCore, call: int) -> tuple[Path, int | None]:
+    """Where a started call acts: the folder, and its worktree if it is one, at the place that it has now."""
+    started = next(e for e in core.log.events(since=call) if e.kind == "tool.started" and e.data["call"] == call)
+    cwd = str(started.data["cwd"])
+    worktree = held_files(core).homes.get(cwd)
+    tree = None if worktree is None else core.workspace_state.worktrees.get(worktree)
+    return (Path(cwd), None) if tree is None else (Path(tree.path), worktree)
+
+
+def _is_of_parent(core: SessionCore, call: int) -> bool:
+    """Whether a call was made in the session from which this one was forked, and not here."""
+    return call <= lineage_of(core).forked_at
 
 
 async def _reconciled(core: SessionCore, seq: int, call: OpenCall, finding: str) -> None:

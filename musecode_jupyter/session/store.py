@@ -20,7 +20,8 @@ class SessionEntry:
     """A session as listed.
 
     `state` is live (a process has it open), closed, open (ended without closing), empty (ended before its first event)
-    or damaged.
+    or damaged. `parent` is the session that it was forked from, after event `parent_seq`; `rewound_to` is the one in
+    which work went on after a rewind.
     """
 
     id: str
@@ -29,6 +30,16 @@ class SessionEntry:
     started: str
     state: str
     events: int
+    parent: str = ""
+    parent_seq: int = 0
+    rewound_to: str = ""
+
+    @property
+    def relation(self) -> str:
+        """How it stands to other sessions, as the end of a line; empty if it does not."""
+        parts = [f"fork of {self.parent} at {self.parent_seq}"] if self.parent else []
+        parts += [f"rewound, goes on in {self.rewound_to}"] if self.rewound_to else []
+        return f"  ({'; '.join(parts)})" if parts else ""
 
 
 def sessions_dir(home: Path) -> Path:
@@ -70,6 +81,7 @@ def read_entry(folder: Path) -> SessionEntry | None:
     if first is None:
         return SessionEntry(folder.name, folder, "", "", "damaged", 0)
     state = "live" if is_locked(folder) else "closed" if last and _closed(segments) else "open"
+    forked = _forked(segments)
     return SessionEntry(
         id=folder.name,
         folder=folder,
@@ -77,6 +89,9 @@ def read_entry(folder: Path) -> SessionEntry | None:
         started=str(first.get("ts", "")),
         state=state,
         events=int(last["seq"]) if last else 0,
+        parent=str(forked.get("parent", "")),
+        parent_seq=int(forked.get("seq", 0)),
+        rewound_to=_rewound(segments),
     )
 
 
@@ -123,6 +138,26 @@ def _closed(segments: list[Path]) -> bool:
         if record.get("kind") != "state.digest":
             return bool(record.get("kind") == "session.closed")
     return False
+
+
+def _forked(segments: list[Path]) -> dict[str, Any]:
+    """The data of the newest session.forked: it is the first record of a segment, before which all is the parent's."""
+    for segment in reversed(segments[1:]):
+        record = _first(segment)
+        if record is not None and record.get("kind") == "session.forked":
+            data = record.get("data")
+            return data if isinstance(data, dict) else {}
+    return {}
+
+
+def _rewound(segments: list[Path]) -> str:
+    """The session in which work goes on, if the last thing that happened was a rewind; what a close adds is little."""
+    for record in reversed(_tail(segments)[-8:]):
+        if record.get("kind") == "session.rewound":
+            return str(record.get("data", {}).get("session", ""))
+        if record.get("kind") not in {"state.digest", "session.closed", "goal.paused", "agent.state"}:
+            return ""
+    return ""
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

@@ -383,6 +383,11 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "session.opened": _session_opened,
     "session.resumed": _session_resumed,
     "session.mode": lambda d: f"approvals {d['approvals']}{'' if d['interactive'] else '; nobody can be asked'}",
+    "session.forked": lambda d: (
+        f"{'rewound to' if d['rewind'] else 'forked from'} event {d['seq']} of session {d['parent']}"
+    ),
+    "session.settled": lambda d: "what was open at the fork is settled",
+    "session.rewound": lambda d: f"rewound to event {d['to']}: work goes on in session {d['session']}",
     "session.closed": lambda d: f"session closed: {d['reason']}",
     "log.recovered": _log_recovered,
     "git.answered": _git_answered,
@@ -444,6 +449,12 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "worktree.creating": lambda d: f"will create a worktree on {d['branch']} from {_commit(d['base'])}",
     "worktree.created": lambda d: f"worktree at {d['path']}",
     "worktree.updated": lambda d: f"the user's commits up to {_commit(d['target'])} are in it now: {_list(d['files'])}",
+    "worktree.snapshotted": lambda d: (
+        f"files of worktree {d['worktree']} are not known{_why(d)}"
+        if d["commit"] is None
+        else f"files after the command are kept in {_commit(d['commit'])}"
+    ),
+    "worktree.rehomed": lambda d: f"worktree {d['worktree']} is at {d['path']} on {d['branch']} here",
     "worktree.removing": lambda d: "will remove the worktree",
     "worktree.removed": lambda d: f"worktree removed; all of it is in {_branch(d['contained_in'])}",
     "merge.enqueued": lambda d: f"{_commit(d['commit'])} waits to land on {_branch(d['ref'])}",

@@ -1,0 +1,114 @@
+"""What the worktrees of a session held at an event, told, and laid out in a folder; reads only, opens nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from musecode_jupyter.agents.tasks.state import TasksReducer
+from musecode_jupyter.log import EventLog
+from musecode_jupyter.runtime.effects import Effects
+from musecode_jupyter.runtime.errors import UsageProblem
+from musecode_jupyter.session.fork import unrecorded
+from musecode_jupyter.skills.goal_state import GoalsReducer
+from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.held_files import HeldFiles, HeldFilesReducer
+from musecode_jupyter.workspace.restore import lay_out, require_free
+
+
+@dataclass(frozen=True)
+class WorktreeAt:
+    """A worktree at an event: whose it is in words, its files, and what is not known of them (empty: nothing)."""
+
+    number: int
+    what: str
+    held: HeldFiles
+    limits: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SessionAt:
+    """The worktrees of a session after event `seq`; `main` is the one that is meant where none is named."""
+
+    log: EventLog
+    workspace: Path
+    seq: int
+    trees: dict[int, WorktreeAt]
+    main: int | None
+
+    def choose(self, number: int | None) -> WorktreeAt:
+        """Worktree `number`, or the only one, or the lead's; UsageProblem says which there are."""
+        if not self.trees:
+            raise UsageProblem(f"No agent has a worktree at event {self.seq} of session {self.log.folder.name}.")
+        if number is None:
+            number = self.main
+        if number is None or number not in self.trees:
+            said = "Several agents have one" if number is None else f"There is no worktree {number}"
+            known = ", ".join(f"{tree.number} ({tree.what})" for tree in self.trees.values())
+            raise UsageProblem(f"{said} at event {self.seq}: choose with --worktree N. There are: {known}.")
+        return self.trees[number]
+
+
+def session_at(folder: Path, seq: int | None = None) -> SessionAt:
+    """Fold session `folder` up to event `seq` (the last one by default).
+
+    Raises UsageProblem if there is no such event, LogError if the log cannot be read up to it.
+    """
+    log = EventLog.read(folder)
+    last = log.last_seq if seq is None else seq
+    if not 1 <= last <= log.last_seq:
+        raise UsageProblem(f"Session {folder.name} has no event {last}: its log holds 1 to {log.last_seq}.")
+    damaged = [each for each in log.damage if each.last_good_seq < last]
+    if damaged:
+        raise UsageProblem(
+            f"The log of session {folder.name} is damaged after event {damaged[0].last_good_seq}: what the files were "
+            "at later events is not known."
+        )
+    files, goals, tasks = HeldFilesReducer(), GoalsReducer(), TasksReducer()
+    held, goal_state, task_state = files.initial(), goals.initial(), tasks.initial()
+    workspace = Path()
+    for event in log.events():
+        if event.seq > last:
+            break
+        if event.kind == "session.opened":
+            workspace = Path(str(event.data["workspace"]))
+        files.apply(held, event)
+        goals.apply(goal_state, event)
+        tasks.apply(task_state, event)
+    trees = {}
+    for number, tree in held.trees.items():
+        if not tree.made and not tree.foreign:
+            continue
+        if tree.task is not None:
+            what = f"task {task_state.tasks[tree.task].spec.name}"
+        else:
+            what = "the lead's" if tree.goal is None else f"the lead's, goal {tree.goal}"
+        trees[number] = WorktreeAt(number, what, tree, _limits(tree))
+    leads = [number for number, tree in trees.items() if tree.held.task is None]
+    active = [number for number in leads if trees[number].held.goal == goal_state.active]
+    known = list(trees) if len(trees) == 1 else active or leads
+    main = known[-1] if known else None
+    return SessionAt(log, workspace, last, trees, main)
+
+
+def _limits(held: HeldFiles) -> tuple[str, ...]:
+    limits = []
+    if held.unsure is not None:
+        limits.append(f"files that a command changed may be missing: {held.why or unrecorded(held.unsure)}")
+    if held.left_out:
+        limits.append(f"not kept, since too large or no plain files: {', '.join(held.left_out)}")
+    return tuple(limits)
+
+
+async def restore(at: SessionAt, tree: WorktreeAt, into: Path, effects: Effects) -> int:
+    """Lay the files of a worktree out in `into`, which is absent or empty; returns how many there are.
+
+    Raises UsageProblem, GitError or LogError, each saying what is in the way; nothing was written then.
+    """
+    if not await effects.disk(at.workspace.is_dir):
+        raise UsageProblem(
+            f"The repository {at.workspace} of this session is not there any more, and its commits with it."
+        )
+    git = await Git.discover(at.workspace, effects)
+    await require_free(git, into)
+    return await lay_out(git, tree.held, at.log.blob, into)
