@@ -43,7 +43,7 @@ class ProcessFiles:
         try:
             git = await self._git(root)
             staged = await stage_apart(git, held.commit, LARGEST_KEPT, MOST_KEPT)
-            if ended and (staged is None or self._as_recorded(held, staged)) and not held.why:
+            if ended and not held.why and self._as_recorded(held, staged):
                 return "same"
             commit = held.commit
             if staged is not None:
@@ -70,8 +70,10 @@ class ProcessFiles:
             self._gits[root] = await Git.at_worktree(root, self._effects)
         return self._gits[root]
 
-    def _as_recorded(self, held: HeldFiles, staged: Staged) -> bool:
+    def _as_recorded(self, held: HeldFiles, staged: Staged | None) -> bool:
         """Whether the worktree differs from its commit in just the edits that the log has."""
+        if staged is None:
+            return not held.changed and not held.left_out
         if set(staged.differing) != set(held.changed) or list(staged.left_out) != held.left_out:
             return False
         for path, (mode, blob, before) in staged.differing.items():

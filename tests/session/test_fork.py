@@ -5,18 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fixtures.model_scripts import Answer, Call, Steps
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import (
+    DEADLINE_S,
     DONE,
     EDIT,
     Held,
     Hurried,
     Repo,
+    Watch,
     end,
     kinds,
     only,
@@ -28,12 +32,13 @@ from fixtures.session_bench import (
 )
 
 from musecode_jupyter.log import EventLog
-from musecode_jupyter.log.events import Event
-from musecode_jupyter.runtime.errors import GitError, LogError, UsageProblem
+from musecode_jupyter.log.events import Event, seal, split_line
+from musecode_jupyter.runtime.errors import Denied, GitError, LogError, UsageProblem
 from musecode_jupyter.session import GoalHandle, Session
 from musecode_jupyter.session.api import fork_session
 from musecode_jupyter.session.replay import prove
 from musecode_jupyter.session.store import list_sessions
+from musecode_jupyter.session.time_travel import landings_after
 
 MAKE = run_of("printf made > made.txt; chmod +x other.txt; ln -s made.txt link; rm -f gone.txt")
 WRONG = Answer("I try.", [Call("edit", {"path": "answer.txt", "old": "wrong", "new": "almost"})])
@@ -255,3 +260,157 @@ def test_an_event_that_is_not_there_is_said_in_a_line(repo: Repo) -> None:
         pytest.raises(UsageProblem, match="no event 999"),
     ):
         session.fork(999)
+
+
+def test_a_rewind_asks_keeps_what_is_undone_and_goes_on(repo: Repo, home: Path) -> None:
+    with (
+        ModelServer(Steps([WRONG, MAKE, DONE, RIGHT, DONE])) as server,
+        session_on(server.base_url, repo.root, interactive=True, approvals="ask") as session,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        session.allow("land on main")
+        session.allow("printf made")
+        watch = Watch(session)
+        handle = start(session)
+        question = watch.until("approval.requested")
+        at = watch.until("file.changed").seq
+        # The user says no: the question of the agent still waits, and nothing was stopped.
+        answer = pool.submit(session.rewind, at, effects=Hurried())
+        asked = watch.until("approval.requested", action="rewind")
+        assert f"events {at + 1} to" in asked.data["shown"]["undone"]
+        session.answer(asked.seq, "deny", by="test", why="not now")
+        with pytest.raises(Denied, match="not now"):
+            answer.result(DEADLINE_S)
+        assert handle.status == "running"
+        assert session.approvals.pending.keys() == {question.seq}
+        answer = pool.submit(session.rewind, at, effects=Hurried())
+        asked = watch.until("approval.requested", action="rewind", since=asked.seq)
+        tree = Path(session.read(lambda core: next(iter(core.workspace_state.worktrees.values())).path))
+        (tree / "beside.txt").write_text("of the undone part")
+        session.answer(asked.seq, "approve", by="test")
+        rewound = answer.result(DEADLINE_S)
+        try:
+            assert rewound.read(lambda core: core.log.get(at + 1)).kind == "session.forked"
+            mine = Path(rewound.read(lambda core: next(iter(core.workspace_state.worktrees.values())).path))
+            assert picture(mine)["answer.txt"] == (0, b"almost\n")
+            assert "beside.txt" not in picture(mine)
+            assert picture(tree)["beside.txt"] == (0, b"of the undone part")
+            assert not rewound.rules.held
+            rewound.allow("land on main")
+            assert rewound.goals.goals[handle.number].status == "paused"
+        finally:
+            rewound.close()
+    events = list(EventLog.read(session.folder).events())
+    assert only(events, "session.rewound")[-1].data == {"to": at, "session": rewound.id}
+    assert events[-2].kind == "session.closed"
+    kept = only(events, "worktree.snapshotted")[-1].data["commit"]
+    assert repo.git("show", f"{kept}:beside.txt") == "of the undone part"
+    listed = {entry.id: entry for entry in list_sessions(home)}
+    assert listed[session.id].rewound_to == rewound.id
+    assert (listed[rewound.id].parent, listed[rewound.id].parent_seq) == (session.id, at)
+    assert prove(session.folder).ok
+    assert prove(rewound.folder).ok
+
+
+def test_a_rewind_where_nobody_can_be_asked_follows_the_mode(repo: Repo) -> None:
+    with ModelServer(Steps([EDIT, DONE])) as server:
+        with session_on(server.base_url, repo.root, approvals="deny") as session:
+            with pytest.raises(Denied, match="approvals mode deny"):
+                session.rewind(1)
+            assert session.read(lambda core: core.log.writable)
+        with session_on(server.base_url, repo.root) as session:
+            assert end(start(session)).met
+            landing = only(session.events(), "merge.landed")[0]
+            at = only(session.events(), "goal.set")[0].seq
+            assert session.read(lambda core: landings_after(core, at)) == [landing.data["merge"]]
+            with session.rewind(at, effects=Hurried()) as rewound:
+                # What has landed stays on the user's branch, which is the user's.
+                assert repo.read("answer.txt") == "right\n"
+                assert rewound.goals.goals[at].status == "paused"
+
+
+def test_the_fold_at_the_fork_is_part_of_the_proof(repo: Repo) -> None:
+    """A fork whose first own record does not fit what is before it is named, though its chain is whole."""
+    source, _, events = recorded(repo, [EDIT, DONE])
+    with forked("http://127.0.0.1:9/v1", source, events[-1].seq) as session:
+        pass
+    journal = session.folder / "journal" / "000002.jsonl"
+    lines = journal.read_bytes().splitlines()
+    assert b'"kind":"session.forked"' in lines[0]
+    h = EventLog.read(source).get(events[-1].seq).h
+    for field, wrong in (
+        (b'"h":"' + h.encode(), b'"h":"' + b"0" * 32),
+        (b'"seq":%d,"h"' % events[-1].seq, b'"seq":1,"h"'),
+    ):
+        before, forged = h, []
+        for line in lines:
+            body, _ = split_line(line) or (b"", "")
+            before, sealed = seal(before, body.replace(field, wrong) if not forged else body)
+            forged.append(sealed)
+        journal.write_bytes(b"".join(forged))
+        problem = prove(session.folder).problem
+        assert problem is not None
+        assert f"event {events[-1].seq + 1}, field data." in problem
+
+
+def assert_continues(repo: Repo, source: Path, seq: int, number: int, truth: dict[int, Any], landed: int) -> None:
+    """A fork at `seq` opens, verifies, has the files of that event, and its next request is valid."""
+    mend = run_of("printf 'right\\n' > answer.txt")
+    with ModelServer(Steps([mend, DONE])) as server:
+        with forked(server.base_url, source, seq) as session:
+            tree = session.read(lambda core: next(iter(core.workspace_state.worktrees.values()), None))
+            if seq in truth and tree is not None:
+                assert picture(Path(tree.path)) == truth[seq], seq
+            record = session.goals.goals.get(number)
+            if record is not None and record.status != "met":
+                assert end(go_on(session, number)).met, seq
+                # One that was forked after the landing knows it as a fact of the branch.
+                here = only(session.events(seq), "merge.landed")
+                assert (repo.read("answer.txt") == "right\n") == bool(here), seq
+                assert here or seq >= landed, seq
+            assert session.read(lambda core: core.log.state("ledger").open) == {}  # type: ignore[attr-defined]
+        assert all(request.status == 200 for request in server.requests), seq
+    assert prove(session.folder).problem is None, seq
+
+
+def pictured(repo: Repo) -> tuple[Path, int, list[Event], dict[int, Any]]:
+    """A session that has most of what can happen, and the files of its worktree at events at which nothing moves."""
+    base = repo.git("rev-parse", "HEAD")
+    truth: dict[int, Any] = {}
+    look = Answer("I look.", [Call("read", {"path": "answer.txt"}), Call("search", {"pattern": "o"})])
+    steps = [look, WRONG, MAKE, run_of("exit 3"), DONE, RIGHT, run_of("rm link; echo more >> made.txt"), DONE]
+    with ModelServer(Steps(steps)) as server, session_on(server.base_url, repo.root) as session:
+
+        def look_at(event: Event) -> None:
+            tree = next(iter(session.core.workspace_state.worktrees.values()), None)
+            if event.kind in {"tool.finished", "goal.claimed", "worktree.created"} and tree is not None:
+                truth[event.seq] = picture(Path(tree.path))
+
+        session.read(lambda core: core.log.on_durable(look_at))
+        handle = start(session)
+        assert end(handle).met
+    repo.git("reset", "--hard", "--quiet", base)
+    return session.folder, handle.number, list(EventLog.read(session.folder).events()), truth
+
+
+def test_forks_at_some_events_continue(repo: Repo) -> None:
+    source, number, events, truth = pictured(repo)
+    base, before = repo.git("rev-parse", "HEAD"), fingerprint(source)
+    landed = only(events, "merge.landed")[0].seq
+    for kind in ("worktree.snapshotted", "goal.claimed", "merge.landed"):
+        assert_continues(repo, source, only(events, kind)[-1].seq, number, truth, landed)
+        repo.git("reset", "--hard", "--quiet", base)
+    assert fingerprint(source) == before
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(3600)
+def test_forks_at_every_event_continue(repo: Repo) -> None:
+    source, number, events, truth = pictured(repo)
+    base, before = repo.git("rev-parse", "HEAD"), fingerprint(source)
+    landed = only(events, "merge.landed")[0].seq
+    for event in events:
+        assert_continues(repo, source, event.seq, number, truth, landed)
+        repo.git("reset", "--hard", "--quiet", base)
+    assert fingerprint(source) == before
+    assert len(truth) > 8
