@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -304,6 +305,37 @@ class TestJson:
         assert len(met) == 1
         assert met[0]["data"]["commit"] == repo.git("rev-parse", "HEAD")
         assert {"ts", "gen", "agent", "turn", "cause", "label"} <= met[0].keys()
+
+    def test_replay_and_fork(self, command: Command, repo: Repo, server: ModelServer, tmp_path: Path) -> None:
+        events = command(*run(repo)).events
+        changed = next(e["seq"] for e in events if e["kind"] == "file.changed")
+        (row,) = json.loads(command("sessions", "--json").out)
+        assert (row["parent"], row["rewound_to"]) == (None, None)
+        for at, text in ((changed - 1, "wrong\n"), (changed, "right\n")):
+            done = command("replay", row["id"], "--at", str(at), "--into", str(tmp_path / str(at)), "--json")
+            told = json.loads(done.out)
+            assert (told["at"], told["files"], told["worktrees"][0]["exact"]) == (at, 2, True)
+            assert (tmp_path / str(at) / "answer.txt").read_text() == text
+            assert (tmp_path / str(at) / "other.txt").read_text() == "other\n"
+        told = command("replay", row["id"], "--at", str(changed)).out
+        assert re.fullmatch(
+            rf"worktree \d+ \(the lead's, goal \d+\) at event {changed}: commit \w{{12}} and 1 files .*\n", told
+        )
+        assert "No agent has a worktree at event 1." in command("replay", row["id"], "--at", "1").out
+        into = ("--into", str(tmp_path / "x"))
+        command.refused(2, "not there yet, or an empty one", "replay", row["id"], "--at", "9", "--into", str(tmp_path))
+        command.refused(2, "has no event 9999", "replay", row["id"], "--at", "9999", *into)
+        command.refused(2, "No agent has a worktree at event 1", "replay", row["id"], "--at", "1", *into)
+        command.refused(2, "no worktree 77", "replay", row["id"], "--at", "9", "--worktree", "77", *into)
+        assert not (tmp_path / "x").exists()
+
+        fork = json.loads(command("fork", row["id"], str(changed), "--json").out)
+        assert (fork["parent"], fork["at"]) == (row["id"], changed)
+        listed = {each["id"]: each for each in json.loads(command("sessions", "--json").out)}
+        assert (listed[fork["session"]]["parent"], listed[fork["session"]]["parent_seq"]) == (row["id"], changed)
+        assert f"(fork of {row['id']} at {changed})" in command("sessions").out
+        assert json.loads(command("verify", fork["session"], "--json").out)["ok"]
+        command.refused(1, "has no event 9999", "fork", row["id"], "9999")
 
     def test_sessions_and_verify(self, command: Command, repo: Repo, server: ModelServer) -> None:
         assert json.loads(command("sessions", "--json").out) == []

@@ -195,6 +195,35 @@ def test_timeline_alone_is_a_live_view(finished: Kernel) -> None:
     assert {WIDGET, "text/html", "text/plain"} <= set(bundle)
 
 
+def test_going_back_in_time(repository: Path, start_kernel: StartKernel) -> None:
+    kernel = start_kernel(MUSECODE_APPROVALS="allow-workspace")
+    kernel.run(GOAL + " --wait")
+    changed_at = kernel.run("%muse timeline --kind file.changed").stdout.split()[0]
+    before = kernel.run("%muse timeline --since 0").stdout
+    landed = (repository / "scheduler" / "interval.py").read_text()
+    told = kernel.run(f"%muse fork {changed_at}").stdout
+    fork = re.match(rf"Session (\S+) continues from event {changed_at} of session (\S+), with the files as they", told)
+    assert fork is not None, told
+    listed = kernel.run("%muse sessions").stdout.splitlines()
+    assert listed[0].startswith(f"{fork[1]}  closed")
+    assert listed[0].endswith(f"(fork of {fork[2]} at {changed_at})")
+    assert kernel.run("%muse timeline --since 0").stdout == before
+    told = kernel.run(f"%muse rewind {changed_at}").stdout
+    assert re.match(
+        rf"Back at event {changed_at}\. What came after it is kept in session {fork[2]}, with its files\.\n"
+        rf"What has landed on your branch stays there: landing \d+\. `%muse resume {fork[2]}`, then `%muse undo \d+` ",
+        told,
+    ), told
+    assert (repository / "scheduler" / "interval.py").read_text() == landed
+    assert re.search(rf"rewound to event {changed_at} of session {fork[2]}", kernel.run("%muse timeline --kind session").stdout)
+    assert re.search(
+        rf"(?m)^of this before the fork, and spent by session {fork[2]}: ", kernel.run("%muse cost").stdout
+    )
+    assert "the chain is whole" in kernel.run("%muse verify").stdout
+    assert re.search(rf"(?m)^{fork[2]} .*\(rewound, goes on in \S+\)$", kernel.run("%muse sessions").stdout)
+    assert "\n  paused: the session was forked\n" in kernel.run("%goal").stdout
+
+
 @pytest.mark.parametrize(
     ("code", "says"),
     [
@@ -213,6 +242,11 @@ def test_timeline_alone_is_a_live_view(finished: Kernel) -> None:
         ("%muse export html out.html --public", "takes FORMAT PATH"),
         ("%muse export html 'out.html", "close the quotation"),
         ("%muse export html nowhere/out.html", "There is no folder nowhere"),
+        ("%muse fork", "number of an event, which `%muse timeline` shows"),
+        ("%muse fork here", "number of an event, which `%muse timeline` shows"),
+        ("%muse fork 99999", "There is no event 99999"),
+        ("%muse rewind", "number of an event, which `%muse timeline` shows"),
+        ("%muse rewind 99999", "There is no event 99999"),
         ("%muse merges all", "%muse merges takes nothing more"),
         ("%muse timeline --colour red", "--agent A, --kind K and --since SEQ"),
         ("%muse timeline --since", "--agent A, --kind K and --since SEQ"),
@@ -543,7 +577,15 @@ def test_what_finds_nothing_in_a_fresh_kernel_says_so_and_opens_no_session(
     assert kernel.run("%goal").stdout == f"{NO_GOAL}\n"
     for word in ("pause", "resume", "stop", "clear", "edit --steps 9", "steer on"):
         assert one_line(kernel.execute(f"%goal {word}")) == f"UsageError: {NO_GOAL}"
-    for line in ("%approve", "%deny", "%muse stop", "%muse steer lead on", "%muse undo 12"):
+    for line in (
+        "%approve",
+        "%deny",
+        "%muse stop",
+        "%muse steer lead on",
+        "%muse undo 12",
+        "%muse fork 1",
+        "%muse rewind 1",
+    ):
         assert one_line(kernel.execute(line)) == f"UsageError: {NO_SESSION}"
     assert "Give the text" in one_line(kernel.execute("%muse ask"))
     # A goal that cannot start leaves nothing either.
