@@ -215,7 +215,9 @@ def test_going_back_in_time(repository: Path, start_kernel: StartKernel) -> None
         told,
     ), told
     assert (repository / "scheduler" / "interval.py").read_text() == landed
-    assert re.search(rf"rewound to event {changed_at} of session {fork[2]}", kernel.run("%muse timeline --kind session").stdout)
+    assert re.search(
+        rf"rewound to event {changed_at} of session {fork[2]}", kernel.run("%muse timeline --kind session").stdout
+    )
     assert re.search(
         rf"(?m)^of this before the fork, and spent by session {fork[2]}: ", kernel.run("%muse cost").stdout
     )
