@@ -432,6 +432,7 @@ class Git:
         """What differs from HEAD in index and files, each path once; a rename is two paths."""
         return (await self.head_and_changes(untracked=untracked, ignored=ignored))[1]
 
+    @answered
     async def head_and_changes(
         self, *, untracked: bool = True, ignored: bool = False
     ) -> tuple[str | None, list[Change]]:
