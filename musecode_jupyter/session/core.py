@@ -125,7 +125,6 @@ class SessionCore:
         """Lines that the user has not been told yet; whoever tells them takes them out."""
         log.on_durable(self._notice)
         self.policy = Policy(settings.mode(interactive=interactive), interactive)
-        self.files = ProcessFiles(log, effects, self.id)
         outputs = log.folder / "outputs"
         outputs.mkdir(mode=0o700, exist_ok=True)
         self.executor = Executor(
@@ -137,7 +136,7 @@ class SessionCore:
             outputs=outputs,
             child_env=env,
             sandbox=sandbox,
-            keep_files=self.files.keep,
+            keep_files=ProcessFiles(log, effects, self.id).keep,
         )
         self._mind: Mind = (
             Guided(log, self.gate) if info.profile == "guided" else Driver(log, self.gate, settings.effort or "medium")

@@ -85,8 +85,8 @@ async def _settle_process(core: SessionCore, seq: int, call: OpenCall) -> None:
         )
     else:
         what = "A restart cut this command off. Whether it had effects is not known. It is not run again by itself."
-        if worktree is not None:
-            await core.files.keep(worktree, root, seq, ended=False)
+        if worktree is not None and core.executor.keep_files is not None:
+            await core.executor.keep_files(worktree, root, seq, ended=False)
     await _close(core, seq, call, "tool.unknown", what)
 
 

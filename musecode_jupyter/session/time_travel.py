@@ -69,9 +69,10 @@ async def ask_rewind(core: SessionCore, seq: int) -> None:
 
 async def rewound(core: SessionCore, seq: int, session: str) -> None:
     """Keep the files of each worktree by a ref as they are now, and write down that work goes on in `session`."""
+    keep = core.executor.keep_files
     for number, tree in list(core.workspace_state.worktrees.items()):
-        if tree.created and await core.effects.disk(Path(tree.path).is_dir):
-            await core.files.keep(number, Path(tree.path), None, ended=False)
+        if keep is not None and tree.created and await core.effects.disk(Path(tree.path).is_dir):
+            await keep(number, Path(tree.path), None, ended=False)
     await core.log.append("session.rewound", {"to": seq, "session": session}, agent="user")
 
 

@@ -97,7 +97,7 @@ class Executor:
         self._outputs = outputs
         self._child_env = dict(child_env)
         self._sandbox = sandbox
-        self._keep_files = keep_files
+        self.keep_files = keep_files
 
     @property
     def state(self) -> ToolsState:
@@ -295,9 +295,9 @@ class Executor:
         self, tool: Tool, context: ToolContext, *, ended: bool = True
     ) -> Literal["", "same", "kept", "unknown"]:
         place = context.place
-        if tool.effect != "process" or place.worktree is None or self._keep_files is None:
+        if tool.effect != "process" or place.worktree is None or self.keep_files is None:
             return ""
-        return await self._keep_files(place.worktree, place.root, context.call, ended=ended)
+        return await self.keep_files(place.worktree, place.root, context.call, ended=ended)
 
     async def _decide(
         self,
