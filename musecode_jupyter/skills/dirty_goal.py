@@ -52,6 +52,10 @@ class DirtyGoalRunner(GoalRunner):
         """The commit of the user's with their uncommitted changes, as they were when the work began."""
         return await check_merge(self._t.git, commit, self.ground.snapshot, "Uncommitted changes\n")
 
+    async def _still_holds(self, target: str, base: str) -> bool:
+        # The snapshot is on no branch; what it was taken upon is.
+        return await super()._still_holds(target, self.record.base if base == self.ground.snapshot else base)
+
     async def _cannot_follow(self, inside: Git, base: str, commit: str, target: str) -> str:
         # The work stands upon the snapshot: what of it is whose can only be told upon the commit that both began from.
         return "The work began from your uncommitted changes too, so it is not put onto another history by itself."

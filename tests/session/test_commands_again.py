@@ -222,7 +222,7 @@ def test_another_clock_seed_locale_and_environment_change_nothing(goal: Callable
 def test_what_depends_on_more_than_the_log_is_caught(
     goal: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clock in a call, an order that a hash decides: each is put into the code, and named."""
+    """A clock in a call, a clock in a prompt: each is put into the code, and named."""
     from musecode_jupyter.agents import driver
 
     folder = goal("driver")
@@ -238,9 +238,9 @@ def test_what_depends_on_more_than_the_log_is_caught(
 
     built = driver.build_request
 
-    def backwards(*args: Any, **kwargs: Any) -> Any:
+    def dated(*args: Any, **kwargs: Any) -> Any:
         request = built(*args, **kwargs)
-        return request.model_copy(update={"tools": request.tools[::-1]})
+        return request.model_copy(update={"instructions": f"{request.instructions} It is {os.times().elapsed}."})
 
-    monkeypatch.setattr(driver, "build_request", backwards)
+    monkeypatch.setattr(driver, "build_request", dated)
     assert "(model.requested), field data.digest" in again(folder)

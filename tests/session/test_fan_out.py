@@ -353,7 +353,7 @@ def test_one_worker_is_stopped_and_the_others_go_on(repo: Repo) -> None:
         why = f"{agent} was stopped by the user. What {agent} did so far is kept in its worktree, on branch {branch}."
         assert result.why == f"Task two: {why}"
         assert landed(repo) == ["one", "three"]
-        assert f"two: waits for you: {why}" in session.tasks_text()
+        assert f"two: waits for you, worked on by worker-2: {why}" in session.tasks_text()
         assert "two.txt" in session.worktrees_text(), "what it did so far is not there"
         for name, said in ((agent, "has no task now"), ("nobody", "There is no running agent 'nobody'")):
             with pytest.raises(UsageProblem, match=said):

@@ -16,7 +16,9 @@ _DECISIONS = frozenset({"goal.claimed", "goal.judged", "goal.met", "goal.stopped
 _DECIDES = ("task.", "tasks.", "merge.", "worktree.")
 # Other questions are put before the work begins, or by another command of the user's.
 _ASKS = frozenset({"land", "tasks"})
-_OF_THE_USER = frozenset({"merge.undoing", "merge.undone", "merge.stays"})
+# Of the user's undoing, of what a process did, and of what a fork does before anything goes on.
+_OTHERS = frozenset({"merge.undoing", "merge.undone", "merge.stays", "worktree.snapshotted", "worktree.rehomed"})
+_NEW_PROCESS = frozenset({"session.resumed", "session.forked"})
 _ENDS = frozenset({"goal.paused", "goal.stopped", "budget.exceeded"})
 _MODEL_ENDS = frozenset({"model.completed", "model.failed", "model.abandoned"})
 _APPROVAL_ENDS = frozenset({"approval.granted", "approval.denied", "approval.expired"})
@@ -39,7 +41,7 @@ class RecordEnds(BaseException):
 
 def issued(event: Event) -> bool:
     """Whether the event is one that the agents' code and the harness issue, not the user and not the world."""
-    if event.agent == "user" or event.kind in _OF_THE_USER:
+    if event.agent == "user" or event.kind in _OTHERS:
         return False
     if event.kind == "approval.requested":
         # Whether a call may be made is a part of that call.
@@ -100,7 +102,7 @@ def stretches(events: Sequence[Event]) -> Iterator[Stretch]:
     for number, index in enumerate(begins):
         start = events[index]
         last = begins[number + 1] if number + 1 < len(begins) else len(events)
-        end = next((at for at in range(index + 1, last) if events[at].kind == "session.resumed"), last)
+        end = next((at for at in range(index + 1, last) if events[at].kind in _NEW_PROCESS), last)
         cut = end < last or (end == len(events) and all(each.kind != "session.closed" for each in events[index:end]))
         goal = None if start.kind == "user.message" else start.seq if start.kind == "goal.set" else start.data["goal"]
         yield Stretch(start, goal, events[index + 1 : end], cut)
