@@ -383,6 +383,10 @@ class EventLog:
         """Digest of the state after the last posted event, whole and of each slice by name."""
         return self._fold.digests()
 
+    def shapes(self) -> dict[str, str]:
+        """Shape of each slice of the state by name."""
+        return self._fold.shapes()
+
     def refresh(self) -> int:
         """Take in what has been written since; the last seq. Needed by readers only, cheap for the writer."""
         if self._journal is not None:

@@ -66,6 +66,7 @@ class SessionForked(Payload):
     h: str = Field(description="`h` of the parent's record `seq`")
     digest: str = Field(description="as in state.digest, after event `seq`")
     slices: dict[str, str] = Field(default_factory=dict, description="digest of each slice")
+    shapes: dict[str, str] = Field(default_factory=dict, description="shape of each slice, as in state.digest")
     usd: float = Field(description="what was spent before, and is the parent's spending too")
     tokens: int
     calls: int = Field(description="model calls that were settled before")
