@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -19,7 +19,6 @@ from musecode_jupyter.models.chat import ChatClient
 from musecode_jupyter.models.endpoint import Endpoint, encoder, make_client
 from musecode_jupyter.models.local import LocalModel
 from musecode_jupyter.models.model_file import LocalModelFile
-from musecode_jupyter.models.recorded import Recorded, RecordedClient
 from musecode_jupyter.models.types import (
     Final,
     Item,
@@ -95,16 +94,10 @@ def request_bytes(api: str, origin: str, request: ModelRequest) -> bytes:
     return encoder(api, origin).body(request)
 
 
-def recorded_client(answers: Sequence[Recorded]) -> ModelClient:
-    """A client that answers from `answers`, in order; nothing is sent."""
-    return RecordedClient(encoder, answers)
-
-
 class Gate:
     """Owner of the model client (and of the embedded model's server); used on the runtime thread.
 
-    `client` is given in a replay; otherwise the gate makes the one for `endpoint`. `before_wait` is called with the
-    agent before each wait for another attempt, and raises what is to end the request.
+    `before_wait` is called with the agent before each wait for another attempt, and raises what is to end the request.
     """
 
     def __init__(
@@ -116,16 +109,15 @@ class Gate:
         info: ModelInfo,
         scopes: Scopes,
         local_file: LocalModelFile | None = None,
-        client: ModelClient | None = None,
         before_wait: Callable[[str], None] = lambda _agent: None,
     ) -> None:
         self._log = log
         self._effects = effects
         self.endpoint = endpoint
         self.info = info
-        self._local = None if local_file is None or client else LocalModel(local_file, alias=endpoint.model)
+        self._local = None if local_file is None else LocalModel(local_file, alias=endpoint.model)
         self._scopes = scopes
-        self._client = client
+        self._client: ModelClient | None = None
         self._before_wait = before_wait
         self._connecting = asyncio.Lock()
         self._waits: dict[str, asyncio.Future[None]] = {}

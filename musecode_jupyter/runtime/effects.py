@@ -1,7 +1,7 @@
 """The effects protocol: the only way from the agents to clock, randomness, files, git, processes and the network.
 
 Everything above this floor is a function of the log and of what these methods answer. `LiveEffects` asks the real
-world; `musecode_jupyter.session.recorded.RecordedEffects` answers from a journal.
+world; in a session that is run again (`musecode_jupyter.session.rerun`) what they led to is taken from its journal.
 """
 
 from __future__ import annotations

@@ -31,7 +31,6 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.redaction import Redactor
 from musecode_jupyter.models.endpoint import secrets
 from musecode_jupyter.models.model_file import LocalModelFile
-from musecode_jupyter.models.types import ModelClient
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import (
     BudgetExceeded,
@@ -92,7 +91,6 @@ class SessionCore:
         workspace: Path,
         interactive: bool,
         sandbox: Sandbox,
-        client: ModelClient | None = None,
         tools: Sequence[Tool] = (),
     ) -> None:
         self.log = log
@@ -113,7 +111,6 @@ class SessionCore:
             info=info,
             scopes=self._scopes,
             local_file=local_file,
-            client=client,
             before_wait=self._rest_agent,
         )
         env = child_environment(environ)
@@ -163,16 +160,14 @@ class SessionCore:
         effects: Effects,
         *,
         interactive: bool,
-        client: ModelClient | None = None,
         tools: Sequence[Tool] = (),
     ) -> SessionCore:
         """Begin a session for `workspace`; ConfigurationError if no model can be used, before anything is written.
 
-        `client` answers in place of the configured endpoint: a recorded one, in a replay. `tools` are the host's own.
+        `tools` are the host's own.
         """
         assert_runtime_thread()
-        if client is None:
-            await check_model(settings, effects)
+        await check_model(settings, effects)
         settings.mode(interactive=interactive)
         settings.steps_of_a_question()
         sandbox = await _sandbox(settings, effects)
@@ -192,7 +187,6 @@ class SessionCore:
                 workspace=workspace,
                 interactive=interactive,
                 sandbox=sandbox,
-                client=client,
                 tools=tools,
             )
             await core._open("session.opened", {"session": folder.name, "workspace": str(workspace)})

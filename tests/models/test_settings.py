@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 
 import httpx
@@ -19,18 +18,14 @@ from musecode_jupyter.models.endpoint import (
     secrets,
 )
 from musecode_jupyter.models.messages import MessagesClient
-from musecode_jupyter.models.recorded import Recorded, RecordedClient, body_digest
 from musecode_jupyter.models.responses import ResponsesClient
 from musecode_jupyter.models.types import (
-    Final,
     Message,
     ModelRequest,
     Reasoning,
-    StreamPart,
-    TextDelta,
     Usage,
 )
-from musecode_jupyter.runtime.errors import ConfigurationError, ModelError
+from musecode_jupyter.runtime.errors import ConfigurationError
 
 KEY = "key-0123456789"
 URL = {"MUSECODE_BASE_URL": "http://host:8000/v1", "MUSECODE_MODEL": "m"}
@@ -205,19 +200,6 @@ def test_encoder_forms_the_bytes_of_a_caller_whose_key_is_gone(api: str) -> None
     assert (b'"x"' in client.body(request)) == (api != "chat")
 
 
-def test_recorded_callers_may_change_from_request_to_request() -> None:
-    """A session resumed with another key, or another API, could not be replayed: one origin was taken for all."""
-    callers = [("responses", "a" * 32), ("responses", "b" * 32), ("messages", "b" * 32)]
-    thought = Reasoning(origin="a" * 32, payload={"summary": [], "encrypted_content": "x"})
-    said = (REQUEST.items[0], thought, Message(role="assistant", text="hello"), REQUEST.items[0])
-    request = REQUEST.model_copy(update={"items": said})
-    answers = [Recorded(*caller, body_digest(encoder(*caller).body(request)), ANSWER) for caller in callers]
-    client = RecordedClient(encoder, answers)
-    for _, origin in callers:
-        assert client.origin == origin
-        assert drain(client, request)[-1] == ANSWER
-
-
 def test_secrets_are_longest_first_and_leave_ordinary_words_alone() -> None:
     environ = {
         "MODEL_API_KEY": KEY,
@@ -231,42 +213,6 @@ def test_secrets_are_longest_first_and_leave_ordinary_words_alone() -> None:
 
 
 REQUEST = ModelRequest(model="m", instructions="", items=(Message(role="user", text="hi"),))
-ANSWER = Final("completed", (Message(role="assistant", text="hello"),), Usage(input=3, output=1))
-
-
-def drain(client: RecordedClient, request: ModelRequest) -> list[StreamPart]:
-    async def run() -> list[StreamPart]:
-        return [part async for part in client.stream(request)]
-
-    return asyncio.run(run())
-
-
-def test_recorded_answers_and_failures_come_back_in_order() -> None:
-    inner = ChatClient(httpx.AsyncClient(), "http://h/v1", None)
-    digest = body_digest(inner.body(REQUEST))
-    failed = ModelError("busy", kind="rate_limited", status=429, retryable=True, retry_after=2.0)
-    client = RecordedClient(encoder, [Recorded("chat", inner.origin, digest, each) for each in (failed, ANSWER)])
-    assert (client.origin, client.body(REQUEST)) == (inner.origin, inner.body(REQUEST))
-    with pytest.raises(ModelError, match="busy") as caught:
-        drain(client, REQUEST)
-    assert caught.value is not failed
-    again = caught.value
-    assert (again.kind, again.status, again.retryable, again.retry_after) == ("rate_limited", 429, True, 2.0)
-    assert drain(client, REQUEST) == [TextDelta("hello"), ANSWER]
-    assert client.remaining == 0
-    with pytest.raises(ModelError, match="request 2") as over:
-        drain(client, REQUEST)
-    assert over.value.kind == "replay_exhausted"
-
-
-def test_recorded_client_names_the_request_that_differs() -> None:
-    inner = ChatClient(httpx.AsyncClient(), "http://h/v1", None)
-    client = RecordedClient(encoder, [Recorded("chat", "", body_digest(inner.body(REQUEST)), ANSWER)] * 2)
-    drain(client, REQUEST)
-    with pytest.raises(ModelError, match="request 1 differs") as caught:
-        drain(client, REQUEST.model_copy(update={"model": "other"}))
-    assert (caught.value.kind, caught.value.retryable) == ("replay_mismatch", False)
-    assert client.remaining == 1
 
 
 def test_model_info_cannot_be_changed() -> None:
