@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +41,21 @@ def forge(folder: Path, change: Callable[[Records], None]) -> None:
 
 
 @pytest.fixture(scope="module")
-def goal(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def goal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
     """Folders of sessions in which a goal was met, by how the agent works; each is made once."""
     made: dict[str, Path] = {}
+    monkeypatch = pytest.MonkeyPatch()
 
     def session(kind: str) -> Path:
         if kind not in made:
+            # Their checks start pytest again and again: without what the environment of these tests plugs in.
+            monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
             tmp_path = tmp_path_factory.mktemp(kind)
             made[kind] = crew(tmp_path) if kind == "crew" else repair(tmp_path, kind)
         return made[kind]
 
-    return session
+    yield session
+    monkeypatch.undo()
 
 
 def repair(tmp_path: Path, profile: str) -> Path:

@@ -388,7 +388,7 @@ class RerunAnswers:
         del work
         noted = self.rerun.answers_of.get(self.chain, [])
         event = next((each for each in noted if _same(each, question, arguments)), noted[0] if noted else None)
-        if event is None or (self.rerun.stretch.stopped and not _same(event, question, arguments)):
+        if event is None or (self.rerun.stretch.broken_off and not _same(event, question, arguments)):
             # It was stopped while it asked this.
             await self.rerun.schedule.until(None, HARNESS)
         assert event is not None

@@ -80,6 +80,11 @@ class Stretch:
         return self.cut or any(_stops(each, reasons) for each in self.events)
 
     @property
+    def broken_off(self) -> bool:
+        """Whether somebody ended a step of at least one chain of the work."""
+        return self.stopped or any(each.kind == "user.interrupt" for each in self.events)
+
+    @property
     def ending(self) -> Event | None:
         """The event that says why the goal came to rest short of being met, if it did."""
         return next((each for each in self.events if each.kind in _ENDS), None)

@@ -67,10 +67,6 @@ def check_commands(log: EventLog) -> CommandProof:
     """
     events = list(log.events())
     last = _unlike_this_version(events)
-    forked = next((event for event in events if event.kind == "session.forked"), None)
-    if forked is not None:
-        # Two sessions, each with folders and branches of its own name; the first part is proved with the parent.
-        return CommandProof(0, unchecked=f"event {forked.seq}: a fork of session {forked.data['parent']}")
     if last is not None:
         return CommandProof(
             0, unchecked=f"event {last.seq}: recorded by a version of this program that issued commands otherwise"
@@ -194,7 +190,7 @@ class _Work:
             raise self._log.differs
         if self._log.suspect is not None and self._log.left():
             raise self._log.suspect
-        if error is not None and not isinstance(error, RecordEnds):
+        if error is not None and not _ended(error):
             raise error
 
     async def _checkpoint(self, task: Task) -> None:
@@ -275,6 +271,13 @@ class _Work:
     def _worktrees(self) -> Path:
         made = next((event for event in self._events if event.kind == "worktree.creating"), None)
         return self._log.folder.parent.parent / "worktrees" if made is None else Path(made.data["path"]).parent
+
+
+def _ended(error: BaseException) -> bool:
+    """Whether the error, or each of several, says no more than that the record ends."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_ended(each) for each in error.exceptions)
+    return isinstance(error, RecordEnds | asyncio.CancelledError)
 
 
 def _interrupt(runner: FanOutRunner, event: Event) -> None:
