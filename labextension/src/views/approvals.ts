@@ -130,7 +130,7 @@ function render({ model: link, el }: RenderContext): () => void {
     if (approval.usd !== null) fact("spent so far", money(approval.usd), false);
     card.append(facts);
     if (Object.keys(approval.more).length) {
-      card.append(h("details", { class: "muse-more", open: true }, h("summary", {}, "Also covered by the digest"), dataTable(approval.more)));
+      card.append(h("details", { class: "muse-more", open: true }, h("summary", {}, approval.action === "land" ? "Evidence, and all else that the digest covers" : "Also covered by the digest"), dataTable(approval.more)));
     }
     card.append(actions(approval, mine, lost));
     return card;
