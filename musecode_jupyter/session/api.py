@@ -28,7 +28,7 @@ from musecode_jupyter.session.fork import make_fork
 from musecode_jupyter.session.preflight import GoalSpec, check_goal
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.stops import stop_agent
-from musecode_jupyter.session.store import find_session, list_sessions
+from musecode_jupyter.session.store import find_session, list_sessions, sessions_around
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 from musecode_jupyter.skills.limits import Limits, more
 from musecode_jupyter.tools.registry import Tool
@@ -474,7 +474,8 @@ def open_session(
     workspace
         Folder of the user's repository; with `resume`, that of the session.
     resume
-        Id of a session, a unique beginning of it, or its folder; "last" is the newest one of `workspace`.
+        Id of a session, a unique beginning of it, or its folder; "last" is the newest one of `workspace`, or else of
+        the nearest folder above it that has any.
     settings
         Defaults; the environment is put over them.
     interactive
@@ -569,6 +570,8 @@ def _folder_to_resume(home: Path, name: str, workspace: Path) -> Path:
     if name != "last":
         return find_session(home, name)
     entries = list_sessions(home, workspace)
+    # From a folder inside a workspace, that workspace's: the nearest one's.
+    entries = entries or sorted(sessions_around(home, workspace), key=lambda e: len(e.workspace), reverse=True)
     if not entries:
         raise UsageProblem(f"There is no earlier session of {workspace}.")
     return entries[0].folder

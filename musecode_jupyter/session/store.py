@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from musecode_jupyter.log.events import MAX_RECORD_BYTES
 from musecode_jupyter.log.lock import is_locked
 from musecode_jupyter.runtime.errors import UsageProblem
 
-TAIL_BYTES = 65_536
+# The last records, among them the last of session.closed and of the goal, as a rule lie in so many bytes.
+TAIL_BYTES = 49_152
+_HEAD_BYTES = 4_096
+_STANDS = {
+    "goal.met": "met",
+    "goal.paused": "paused",
+    "goal.cleared": "cleared",
+    "goal.set": "running",
+    "goal.resumed": "running",
+}
 
 
 @dataclass(frozen=True)
@@ -20,8 +31,9 @@ class SessionEntry:
     """A session as listed.
 
     `state` is live (a process has it open), closed, open (ended without closing), empty (ended before its first event)
-    or damaged. `parent` is the session that it was forked from, after event `parent_seq`; `rewound_to` is the one in
-    which work went on after a rewind.
+    or damaged. `goal` is how its last goal stands, where the end of the log tells it: met, paused, running, or why it
+    stopped; else empty. `parent` is the session that it was forked from, after event `parent_seq`; `rewound_to` is the
+    one in which work went on after a rewind.
     """
 
     id: str
@@ -30,6 +42,7 @@ class SessionEntry:
     started: str
     state: str
     events: int
+    goal: str = ""
     parent: str = ""
     parent_seq: int = 0
     rewound_to: str = ""
@@ -60,38 +73,64 @@ def new_id(now: datetime, token: str) -> str:
 def list_sessions(home: Path, workspace: Path | None = None) -> list[SessionEntry]:
     """Sessions, newest first, of one workspace or of all; unreadable folders are listed as damaged."""
     root = sessions_dir(home)
-    if not root.is_dir():
+    try:
+        names = sorted((entry.name for entry in os.scandir(root)), reverse=True)
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    entries = []
-    for folder in sorted(root.iterdir(), reverse=True):
-        entry = read_entry(folder)
-        if entry is not None and (workspace is None or entry.workspace == str(workspace)):
-            entries.append(entry)
-    return entries
+    place = None if workspace is None else os.path.realpath(workspace)
+    entries = (read_entry(root / name) for name in names)
+    return [entry for entry in entries if entry is not None and (place is None or entry.workspace == place)]
+
+
+def sessions_around(home: Path, folder: Path) -> list[SessionEntry]:
+    """Sessions, newest first, of the workspaces that `folder` is or lies in, by whatever path it was reached."""
+    place = Path(os.path.realpath(folder))
+    around = {str(place), *map(str, place.parents)}
+    return [entry for entry in list_sessions(home) if entry.workspace in around]
+
+
+def sessions_text(entries: Sequence[SessionEntry]) -> str:
+    """A line per session: id, state, number of events, how its goal stands, workspace."""
+    if not entries:
+        return ""
+    name = max(len(entry.id) for entry in entries)
+    state = max(len(entry.state) for entry in entries)
+    count = max(len(str(entry.events)) for entry in entries)
+    goal = max(len(entry.goal or "-") for entry in entries)
+    return "\n".join(
+        f"{e.id:<{name}}  {e.state:<{state}}  {e.events:>{count}} events  {e.goal or '-':<{goal}}  "
+        f"{e.workspace}{e.relation}"
+        for e in entries
+    )
 
 
 def read_entry(folder: Path) -> SessionEntry | None:
-    """The entry of one folder, from the first and the last record of its journal; None if it holds no journal."""
-    segments = sorted((folder / "journal").glob("*.jsonl"))
-    if not segments:
+    """The entry of one folder, from a read at each end of its journal; None if it holds no journal."""
+    try:
+        names = sorted(name for name in os.listdir(folder / "journal") if name.endswith(".jsonl"))
+    except OSError:
         return None
-    first, last = _first(segments[0]), _last(segments)
-    if first is None and not any(segment.stat().st_size for segment in segments):
+    if not names:
+        return None
+    segments = [folder / "journal" / name for name in names]
+    first, tail = _first(segments[0]), _tail(segments)
+    if first is None and not tail and not any(segment.stat().st_size for segment in segments):
         return SessionEntry(folder.name, folder, "", "", "live" if is_locked(folder) else "empty", 0)
     if first is None:
         return SessionEntry(folder.name, folder, "", "", "damaged", 0)
-    state = "live" if is_locked(folder) else "closed" if last and _closed(segments) else "open"
+    last = _newest(tail)
     forked = _forked(segments)
     return SessionEntry(
         id=folder.name,
         folder=folder,
         workspace=str(first.get("data", {}).get("workspace", "")),
         started=str(first.get("ts", "")),
-        state=state,
+        state="live" if is_locked(folder) else "closed" if _closed(tail) else "open",
         events=int(last["seq"]) if last else 0,
+        goal=_goal(tail),
         parent=str(forked.get("parent", "")),
         parent_seq=int(forked.get("seq", 0)),
-        rewound_to=_rewound(segments),
+        rewound_to=_rewound(tail),
     )
 
 
@@ -111,33 +150,49 @@ def find_session(home: Path, name: str) -> Path:
 
 
 def _first(segment: Path) -> dict[str, Any] | None:
-    with segment.open("rb") as file:
-        return _parse(file.readline())
+    with segment.open("rb", buffering=0) as file:
+        line = file.read(_HEAD_BYTES)
+        if b"\n" not in line:
+            line += file.read(MAX_RECORD_BYTES)
+    return _parse(line.partition(b"\n")[0])
 
 
-def _tail(segments: list[Path]) -> list[dict[str, Any]]:
+def _tail(segments: list[Path]) -> list[bytes]:
+    """The last lines of the journal, the newest first."""
     for segment in reversed(segments):
-        with segment.open("rb") as file:
+        with segment.open("rb", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL_BYTES))
-            lines = file.read().split(b"\n")
-        records = [record for record in map(_parse, lines) if record is not None]
-        if records:
-            return records
+            begin = file.seek(max(0, size - TAIL_BYTES))
+            lines = file.read(TAIL_BYTES).split(b"\n")
+        # The first one is cut, as a rule.
+        lines = [line for line in (lines[1:] if begin else lines) if line]
+        if any(_parse(line) is not None for line in reversed(lines)):
+            return lines[::-1]
     return []
 
 
-def _last(segments: list[Path]) -> dict[str, Any] | None:
-    records = _tail(segments)
-    return records[-1] if records else None
+def _newest(tail: list[bytes]) -> dict[str, Any] | None:
+    return next((record for record in map(_parse, tail) if record is not None), None)
 
 
-def _closed(segments: list[Path]) -> bool:
+def _closed(tail: list[bytes]) -> bool:
     # session.closed is followed by nothing but the last state.digest.
-    for record in reversed(_tail(segments)):
-        if record.get("kind") != "state.digest":
+    for record in map(_parse, tail):
+        if record is not None and record.get("kind") != "state.digest":
             return bool(record.get("kind") == "session.closed")
     return False
+
+
+def _goal(tail: list[bytes]) -> str:
+    """How the goal stands that was spoken of last in the tail."""
+    for line in tail:
+        if b'"kind":"goal.' in line and (record := _parse(line)) is not None:
+            kind = str(record.get("kind"))
+            if kind == "goal.stopped":
+                return str(record["data"]["state"])
+            if kind in _STANDS:
+                return _STANDS[kind]
+    return ""
 
 
 def _forked(segments: list[Path]) -> dict[str, Any]:
@@ -150,9 +205,9 @@ def _forked(segments: list[Path]) -> dict[str, Any]:
     return {}
 
 
-def _rewound(segments: list[Path]) -> str:
+def _rewound(tail: list[bytes]) -> str:
     """The session in which work goes on, if the last thing that happened was a rewind; what a close adds is little."""
-    for record in reversed(_tail(segments)[-8:]):
+    for record in filter(None, map(_parse, tail[:8])):
         if record.get("kind") == "session.rewound":
             return str(record.get("data", {}).get("session", ""))
         if record.get("kind") not in {"state.digest", "session.closed", "goal.paused", "agent.state"}:
