@@ -1,4 +1,4 @@
-"""`jupyter musecode`: headless runs, sessions, resume, verify, export, doctor."""
+"""`jupyter musecode`: headless runs, sessions and what their logs hold, resume, verify, export, doctor."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from musecode_jupyter.skills.limits import Limits
 
 MET, ERROR, USAGE, SHORT, BLOCKED = 0, 1, 2, 3, 4
+# How often a session is looked at that is followed, in seconds.
+FOLLOW_S = 0.2
 EXITS = {"met": MET, "error": ERROR, "blocked": BLOCKED}
 
 
@@ -73,8 +76,20 @@ def _parser() -> argparse.ArgumentParser:
     resume.set_defaults(run=_resume)
 
     sessions = commands.add_parser("sessions", help="list sessions, newest first")
+    sessions.add_argument("--workspace", metavar="DIR", help="only those of DIR, or of a folder that it lies in")
     sessions.add_argument("--json", action="store_true")
     sessions.set_defaults(run=_sessions)
+
+    show = _on_session(commands, "show", "one event with what it goes back to and what it led to", _show)
+    show.add_argument("seq", type=int, metavar="SEQ", help="number of the event")
+    search = _on_session(commands, "search", "events that hold a text, without regard to case", _search)
+    search.add_argument("text", nargs="+", metavar="TEXT")
+    search.add_argument("--limit", type=int, metavar="N", help="how many at most, the newest; default: 50")
+    diff = _on_session(commands, "diff", "what changed between two events", _changes)
+    diff.add_argument("range", nargs="?", default="", metavar="A..B", help="default: since the user's last message")
+    tail = _on_session(commands, "tail", "the last events of a session, also of one that runs", _tail)
+    tail.add_argument("-n", "--lines", type=int, default=10, metavar="N", help="how many; default: 10")
+    tail.add_argument("-f", "--follow", action="store_true", help="go on with what comes until the session ends")
 
     worktrees = commands.add_parser("worktrees", help="the agents' worktrees on a repository, and what they hold")
     worktrees.add_argument("--repo", default=".", metavar="DIR")
@@ -120,6 +135,14 @@ def _parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="what is there, what is missing, and how to get it")
     doctor.add_argument("--json", action="store_true")
     doctor.set_defaults(run=_doctor)
+    return parser
+
+
+def _on_session(commands: Any, name: str, does: str, run: Callable[[argparse.Namespace], int]) -> Any:
+    parser = commands.add_parser(name, help=does)
+    parser.add_argument("id", metavar="ID", help="id of the session, a unique beginning of it, or its folder")
+    parser.add_argument("--json", action="store_true")
+    parser.set_defaults(run=run)
     return parser
 
 
@@ -311,10 +334,11 @@ def _as_json(event: Event) -> dict[str, Any]:
 
 def _sessions(arguments: argparse.Namespace) -> int:
     from musecode_jupyter.session import Settings
-    from musecode_jupyter.session.store import list_sessions
+    from musecode_jupyter.session.store import list_sessions, sessions_around, sessions_text
 
     home = Settings().over(os.environ).home_or_default()
-    entries = list_sessions(home)
+    place = None if arguments.workspace is None else Path(os.path.expanduser(arguments.workspace))
+    entries = list_sessions(home) if place is None else sessions_around(home, place)
     if arguments.json:
         rows = [
             {
@@ -323,6 +347,7 @@ def _sessions(arguments: argparse.Namespace) -> int:
                 "state": e.state,
                 "events": e.events,
                 "started": e.started,
+                "goal": e.goal or None,
                 "parent": e.parent or None,
                 "parent_seq": e.parent_seq or None,
                 "rewound_to": e.rewound_to or None,
@@ -330,12 +355,73 @@ def _sessions(arguments: argparse.Namespace) -> int:
             for e in entries
         ]
         print(json.dumps(rows, indent=1))
-    elif not entries:
-        print(f"No sessions yet in {home}.")
+    elif entries:
+        print(sessions_text(entries))
     else:
-        for entry in entries:
-            print(f"{entry.id}  {entry.state:7}  {entry.events:>7} events  {entry.workspace}{entry.relation}")
+        print(f"No sessions yet in {home}." if place is None else f"No sessions of {place} in {home}.")
     return 0
+
+
+def _folder(arguments: argparse.Namespace) -> Path:
+    from musecode_jupyter.session import Settings
+    from musecode_jupyter.session.store import find_session
+
+    return find_session(Settings().over(os.environ).home_or_default(), arguments.id)
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from musecode_jupyter.session.causes import story
+
+    told = story(_folder(arguments), arguments.seq)
+    print(json.dumps(told.as_json()) if arguments.json else told.text())
+    return 0
+
+
+def _search(arguments: argparse.Namespace) -> int:
+    from musecode_jupyter.session.search import LIMIT, search
+
+    limit = LIMIT if arguments.limit is None else arguments.limit
+    found = search(_folder(arguments), " ".join(arguments.text), limit)
+    if arguments.json:
+        print(json.dumps({"events": found.summaries(), "more": found.more, "unreadable": found.unreadable}))
+    else:
+        print(found.text())
+    return 0
+
+
+def _changes(arguments: argparse.Namespace) -> int:
+    from musecode_jupyter.session.differences import between, changes_text
+
+    folder = _folder(arguments)
+    begin, end = between(folder, arguments.range)
+    text = changes_text(folder, begin, end)
+    print(json.dumps({"from": begin, "to": end, "text": text}) if arguments.json else text)
+    return 0
+
+
+def _tail(arguments: argparse.Namespace) -> int:
+    import time
+
+    from musecode_jupyter.log.scan import Damage
+    from musecode_jupyter.session.lines import event_line
+    from musecode_jupyter.session.summary import BEHIND, summarise
+    from musecode_jupyter.session.tail import tail
+
+    if arguments.lines < 0:
+        raise UsageProblem("-n takes a number of events from 0 on.")
+    status = 0
+    wait = partial(time.sleep, FOLLOW_S) if arguments.follow else None
+    for found in tail(_folder(arguments), arguments.lines, wait):
+        if isinstance(found, Damage):
+            _complain(
+                f"damaged after event {found.last_good_seq}, byte {found.offset} of {found.segment_name}: {found.text}"
+            )
+            status = ERROR
+        elif arguments.json:
+            print(json.dumps(_as_json(found)), flush=True)
+        elif found.kind not in BEHIND:
+            print(event_line(summarise(found)), flush=True)
+    return status
 
 
 def _worktrees(arguments: argparse.Namespace) -> int:
@@ -397,11 +483,9 @@ def _agreed(question: str) -> bool:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    from musecode_jupyter.session import Settings
     from musecode_jupyter.session.replay import prove
-    from musecode_jupyter.session.store import find_session
 
-    folder = find_session(Settings().over(os.environ).home_or_default(), arguments.id)
+    folder = _folder(arguments)
     proof = prove(folder)
     if arguments.json:
         print(json.dumps({"session": folder.name, "ok": proof.ok, **asdict(proof)}))

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shlex
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
 
 from musecode_jupyter.agents.landing.tools import HARNESS
 from musecode_jupyter.jupyter.export_words import export
-from musecode_jupyter.jupyter.host import Host, change_diff, event_as_json
+from musecode_jupyter.jupyter.host import Host
 from musecode_jupyter.jupyter.notebook_commands import ask, cells, run, variables
 from musecode_jupyter.jupyter.rule_words import rules
-from musecode_jupyter.jupyter.views import timeline_table
-from musecode_jupyter.log.events import canonical
-from musecode_jupyter.runtime.errors import UsageProblem
+from musecode_jupyter.runtime.errors import LogReadOnly, UsageProblem
 from musecode_jupyter.session import GoalHandle, GoalResult, Session
 from musecode_jupyter.session.fork import lineage_of
+from musecode_jupyter.session.lines import events_table
 from musecode_jupyter.session.summary import BEHIND, summarise
 from musecode_jupyter.session.time_travel import before_fork_text, landings_after
 from musecode_jupyter.session.visible import visible_text
@@ -168,23 +170,35 @@ def _timeline(host: Host, rest: str) -> None:
         and event.kind.startswith(options["--kind"])
         and (options["--kind"] or event.kind not in BEHIND)
     ]
-    print(timeline_table([summarise(event) for event in events]))
+    print(events_table([summarise(event) for event in events]))
 
 
 def _show(host: Host, rest: str) -> None:
     if not rest.isdecimal():
         raise UsageProblem("%muse show takes the number of an event: %muse show 12.")
-    session = host.opened()
-    event = session.event(int(rest))
-    record = event_as_json(event)
-    print(f"{event.seq} {event.ts} {event.agent or HARNESS} {event.kind}  {summarise(event)['text']}")
-    if event.cause:
-        print("because of " + ", ".join(map(str, event.cause)))
-    for name, value in record["data"].items():
-        text = value if isinstance(value, str) else canonical(value)
-        print(visible_text(f"{name}: {text}" if "\n" not in text else f"{name}:\n{text}"))
-    if event.kind == "file.changed":
-        print(visible_text(session.read(lambda _core: change_diff(session, event))))
+    from musecode_jupyter.session.causes import story
+
+    print(story(_written(host.opened()), int(rest)).text())
+
+
+def _search(host: Host, rest: str) -> None:
+    from musecode_jupyter.session.search import LIMIT, search
+
+    words = rest.split(maxsplit=2)
+    limit = LIMIT
+    if words[:1] == ["--limit"]:
+        if len(words) < 3 or not words[1].isdecimal():
+            raise UsageProblem("%muse search takes --limit N before the text: %muse search --limit 200 TEXT.")
+        limit, rest = int(words[1]), words[2]
+    print(search(_written(host.opened()), rest, limit).text())
+
+
+def _written(session: Session) -> Path:
+    """The folder of the session, once all that happened so far is in it; it is read beside the agents' work."""
+    # A log that cannot be written any more can be read all the same.
+    with contextlib.suppress(LogReadOnly):
+        session.call(lambda core: core.log.flush())
+    return session.folder
 
 
 def _tasks(host: Host, _rest: str) -> None:
@@ -211,8 +225,15 @@ def _worktrees(host: Host, rest: str) -> None:
         raise UsageProblem("%muse worktrees takes nothing, `reclaim [NAME]` or `quarantine NAME [WHY]`.")
 
 
-def _diff(host: Host, _rest: str) -> None:
-    print(visible_text(host.opened().newest_goal().diff()) or "No changes.")
+def _diff(host: Host, rest: str) -> None:
+    session = host.opened()
+    if not rest and session.goals.active is not None:
+        print(visible_text(session.newest_goal().diff()) or "No changes.")
+        return
+    from musecode_jupyter.session.differences import between, changes_text
+
+    folder = _written(session)
+    print(changes_text(folder, *between(folder, rest)))
 
 
 def _merges(host: Host, _rest: str) -> None:
@@ -291,15 +312,16 @@ def _resume(host: Host, rest: str) -> None:
         print(f"Goal {handle.number} is {handle.status}: `%goal resume` goes on with it.")
 
 
-def _sessions(host: Host, _rest: str) -> None:
-    from musecode_jupyter.session.store import list_sessions
+def _sessions(host: Host, rest: str) -> None:
+    from musecode_jupyter.session.store import list_sessions, sessions_around, sessions_text
 
+    option, _, folder = rest.partition(" ")
+    if option not in ("", "--workspace"):
+        raise UsageProblem("%muse sessions takes --workspace [DIR], and nothing else.")
     home = host.home()
-    entries = list_sessions(home)
-    if not entries:
-        print(f"No sessions yet in {home}.")
-    for entry in entries:
-        print(f"{entry.id}  {entry.state:7}  {entry.events:>7} events  {entry.workspace}{entry.relation}")
+    here = Path(os.path.expanduser(folder.strip() or host.workspace()))
+    entries = sessions_around(home, here) if option else list_sessions(home)
+    print(sessions_text(entries) or (f"No sessions of {here} in {home}." if option else f"No sessions yet in {home}."))
 
 
 def _verify(host: Host, _rest: str) -> None:
@@ -333,6 +355,7 @@ COMMANDS: dict[str, Command] = {
     "stop": _stop,
     "timeline": _timeline,
     "show": _show,
+    "search": _search,
     "cells": cells,
     "vars": variables,
     "run": run,
@@ -355,6 +378,8 @@ COMMANDS: dict[str, Command] = {
 # These neither open a session nor offer a resume.
 QUIET = frozenset({"cells", "vars", "resume", "sessions", "doctor", "close"})
 # These only show: where no session is open they say so, and it is no error.
-SHOWING = frozenset({"agents", "worktrees", "timeline", "show", "tasks", "diff", "merges", "cost", "verify", "export"})
+SHOWING = frozenset(
+    {"agents", "worktrees", "timeline", "show", "search", "tasks", "diff", "merges", "cost", "verify", "export"}
+)
 # These take nothing more.
-ALONE = frozenset({"agents", "tasks", "diff", "merges", "cost", "sessions", "verify", "doctor", "close"})
+ALONE = frozenset({"agents", "tasks", "merges", "cost", "verify", "doctor", "close"})

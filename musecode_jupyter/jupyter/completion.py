@@ -30,6 +30,7 @@ MUSE_WORDS = (
         "rewind",
         "rules",
         "run",
+        "search",
         "sessions",
         "show",
         "steer",
@@ -90,6 +91,8 @@ class MuseMatcher:
             "steer": self._agents,
             "stop": self._agents,
             "undo": self._landings,
+            "search": lambda: ["--limit"],
+            "sessions": lambda: ["--workspace"],
             "worktrees": lambda: ["reclaim", "quarantine"],
         }
         if word == "timeline":

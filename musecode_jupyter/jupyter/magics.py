@@ -104,10 +104,10 @@ class MuseMagics(Magics):  # type: ignore[misc]
         """Talk to the crew and look at the session.
 
         %muse ask TEXT · agents · steer AGENT TEXT · stop · timeline [--agent A] [--kind K] [--since SEQ] ·
-        show SEQ · cells [on|off|CELL] · vars [PATTERN] · run CODE · tasks · merges · undo LANDING ·
-        worktrees [reclaim [NAME] · quarantine NAME [WHY]] · diff · cost ·
+        show SEQ · search [--limit N] TEXT · cells [on|off|CELL] · vars [PATTERN] · run CODE · tasks · merges ·
+        undo LANDING · worktrees [reclaim [NAME] · quarantine NAME [WHY]] · diff [SEQ..SEQ] · cost ·
         rules [add session|workspace 'COMMAND PREFIX' · remove N] ·
-        resume [ID] · sessions · fork SEQ · rewind SEQ · verify ·
+        resume [ID] · sessions [--workspace [DIR]] · fork SEQ · rewind SEQ · verify ·
         export FORMAT PATH [--redacted] [--force] · doctor · close
         """
         from musecode_jupyter.jupyter import commands

@@ -24,12 +24,12 @@ from musecode_jupyter.jupyter.views.static_html import (
     approvals_table,
     approvals_text,
     timeline_html,
-    timeline_table,
     timeline_text,
 )
 from musecode_jupyter.jupyter.views.timeline import BATCH, TAIL, TimelineView
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.kinds import KINDS
+from musecode_jupyter.session.lines import events_table
 from musecode_jupyter.session.summary import TEXT_LIMIT, one_line, summarise
 from musecode_jupyter.session.totals import Totals
 
@@ -491,10 +491,10 @@ def test_table_has_a_line_per_event_and_marks_failures() -> None:
         summarise(event("tool.requested", 8, name="run", arguments={"command": "make"}, purpose="")),
         summarise(event("tool.finished", 9, call=8, ok=False, exit=2, seconds=0.0, output="boom\n")),
     ]
-    assert timeline_table(summaries) == (
+    assert events_table(summaries) == (
         "8  09:30:08  lead    tool.requested  run make\n9  09:30:09  lead  ! tool.finished   exit 2: boom"
     )
-    assert timeline_table([]) == "No events."
+    assert events_table([]) == "No events."
 
 
 def test_table_of_approvals_says_how_to_answer() -> None:

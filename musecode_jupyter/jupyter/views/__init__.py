@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         approvals_table,
         approvals_text,
         timeline_html,
-        timeline_table,
         timeline_text,
     )
     from musecode_jupyter.jupyter.views.timeline import EventSource, TimelineView
@@ -31,7 +30,6 @@ __all__ = [
     "pending_card",
     "restore_subshell_choice",
     "timeline_html",
-    "timeline_table",
     "timeline_text",
 ]
 
@@ -45,7 +43,6 @@ _HOME = {
     "pending_card": "approvals",
     "restore_subshell_choice": "live",
     "timeline_html": "static_html",
-    "timeline_table": "static_html",
     "timeline_text": "static_html",
 }
 

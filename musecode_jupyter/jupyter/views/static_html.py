@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from musecode_jupyter.session.lines import clock
 from musecode_jupyter.session.summary import BEHIND
 
 ROWS = 200
@@ -30,21 +31,6 @@ def money(usd: float, estimated: bool = False) -> str:
 def timeline_text(summaries: Sequence[Summary], header: Mapping[str, Any]) -> str:
     """One deterministic line, without times, ids or costs; the count is the header's if it has one."""
     return f"Timeline(events={header.get('events', len(summaries))})"
-
-
-def timeline_table(summaries: Sequence[Summary]) -> str:
-    """Seq, time (UTC), agent, kind and text, a line per event; a failure is marked with `!`."""
-    if not summaries:
-        return "No events."
-    agents = [str(s["agent"] or "harness") for s in summaries]
-    seq_width = max(len(str(s["seq"])) for s in summaries)
-    agent_width = min(max(map(len, agents)), 16)
-    kind_width = max(len(s["kind"]) for s in summaries)
-    return "\n".join(
-        f"{s['seq']:>{seq_width}}  {_clock(s['ts'])}  {agent[:agent_width]:<{agent_width}}  "
-        f"{'!' if s['ok'] is False else ' '} {s['kind']:<{kind_width}}  {s['text']}".rstrip()
-        for s, agent in zip(summaries, agents, strict=True)
-    )
 
 
 def header_text(header: Mapping[str, Any]) -> str:
@@ -77,7 +63,7 @@ def timeline_html(summaries: Sequence[Summary], header: Mapping[str, Any]) -> st
     note = f'<div style="{_DIM}">the last {len(shown)} of {total:,} events</div>' if total > len(shown) else ""
     rows = "".join(
         f'<tr><td style="{_CELL};text-align:right;{_DIM}">{s["seq"]}</td>'
-        f'<td style="{_CELL};{_DIM}">{_clock(s["ts"])}</td>'
+        f'<td style="{_CELL};{_DIM}">{clock(s["ts"])}</td>'
         f'<td style="{_CELL}">{escape(s["agent"] or "harness")}</td>'
         f'<td style="{_CELL};white-space:nowrap">{_mark(s)}{escape(s["kind"])}</td>'
         f'<td style="{_CELL};overflow-wrap:anywhere">{escape(s["text"])}</td></tr>'
@@ -159,7 +145,3 @@ def _indented(text: str) -> list[str]:
 
 def _mark(summary: Summary) -> str:
     return "&times; " if summary["ok"] is False else ""
-
-
-def _clock(ts: str) -> str:
-    return ts[11:19]
