@@ -66,6 +66,8 @@ def check_commands(log: EventLog) -> CommandProof:
     For each agent, and for the harness, each command must come in the recorded order with the recorded arguments.
     """
     events = list(log.events())
+    if not any(event.kind == "session.opened" for event in events):
+        return CommandProof(0, unchecked="no session was opened in it")
     last = _unlike_this_version(events)
     if last is not None:
         return CommandProof(
