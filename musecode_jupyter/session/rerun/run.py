@@ -33,7 +33,7 @@ from musecode_jupyter.session.rerun.parts import (
     RerunGate,
     Schedule,
 )
-from musecode_jupyter.session.rerun.record import COMMANDS, Differs, RecordEnds, Stretch, interrupted_task, stretches
+from musecode_jupyter.session.rerun.record import COMMANDS, Differs, RecordEnds, Stretch, interrupted_task, issued, stretches
 from musecode_jupyter.session.runners import REPLAYS, goal_runner
 from musecode_jupyter.skills.fan_out import FanOutRunner
 from musecode_jupyter.skills.goal import GoalTools
@@ -91,7 +91,7 @@ async def _check(log: EventLog, events: list[Event]) -> CommandProof:
     left: list[Event] = []
     for stretch in stretches(events):
         before = [event for event in events[done : stretch.start.seq - events[0].seq]]
-        left += [event for event in before if event.kind in COMMANDS]
+        left += [event for event in before if event.kind in COMMANDS and issued(event)]
         stand_in.begin(before, stretch)
         done = stretch.start.seq - events[0].seq + 1 + len(stretch.events)
         try:
@@ -109,7 +109,7 @@ async def _check(log: EventLog, events: list[Event]) -> CommandProof:
             )
         for event in stretch.events:
             stand_in.take(event)
-    left = [event for event in events[done:] if event.kind in COMMANDS]
+    left = [event for event in events[done:] if event.kind in COMMANDS and issued(event)]
     if left:
         missed = left[0]
         return CommandProof(
