@@ -33,7 +33,15 @@ from musecode_jupyter.session.rerun.parts import (
     RerunGate,
     Schedule,
 )
-from musecode_jupyter.session.rerun.record import COMMANDS, Differs, RecordEnds, Stretch, interrupted_task, issued, stretches
+from musecode_jupyter.session.rerun.record import (
+    COMMANDS,
+    Differs,
+    RecordEnds,
+    Stretch,
+    interrupted_task,
+    issued,
+    stretches,
+)
 from musecode_jupyter.session.runners import REPLAYS, goal_runner
 from musecode_jupyter.skills.fan_out import FanOutRunner
 from musecode_jupyter.skills.goal import GoalTools
