@@ -27,12 +27,11 @@ _BATCH = 256
 def tail(folder: Path, count: int = LAST, wait: Callable[[], object] | None = None) -> Iterator[Event | Damage]:
     """The last `count` events and, with `wait`, those that come, until the session is closed or nobody writes it.
 
-    The chain is checked from the first of them on. `wait` is called between two looks at the journal. Damage is given
-    where it is met; after damage to which nothing is joined, it ends. Raises LogError if there is no journal.
+    The chain is checked from the first of them on, and damage ends it: the last thing given is the damage. `wait` is
+    called between two looks at the journal. Raises LogError if there is no journal.
     """
-    scanner = _before_the_last(folder, count)
+    scanner, closed = _before_the_last(folder, count)
     blobs = BlobStore(folder / "blobs")
-    closed = False
     looked: object = None
     while True:
         # Asked first: what a writer wrote before it ended is then seen by the look that follows.
@@ -40,19 +39,15 @@ def tail(folder: Path, count: int = LAST, wait: Callable[[], object] | None = No
         end = _end(folder)
         if end != looked:
             looked = end
-            damaged = None
             came = scanner.records()
             while batch := list(islice(came, _BATCH)):
                 _to_disk(folder)
                 for found in batch:
                     if isinstance(found, Damage):
                         yield found
-                        damaged = None if found.resumed else found
-                        continue
+                        return
                     closed = found.event.kind == "session.closed" or (closed and found.event.kind == "state.digest")
                     yield _restored(found.event, blobs)
-            if damaged is not None:
-                return
         elif closed:
             return
         if wait is None or not held:
@@ -60,16 +55,17 @@ def tail(folder: Path, count: int = LAST, wait: Callable[[], object] | None = No
         wait()
 
 
-def _before_the_last(folder: Path, count: int) -> Scanner:
-    """A scanner that goes on with the last `count` events that can be read."""
+def _before_the_last(folder: Path, count: int) -> tuple[Scanner, bool]:
+    """A scanner that goes on with the last `count` events that can be read, and whether they end the session."""
     peek = Peek(folder)
     scanner = Scanner(folder)
+    newest = next((event for event in peek.backwards() if event.kind != "state.digest"), None)
     before = next(islice(peek.backwards(), count, None), None)
     place = None if before is None else peek.end_of(before.seq)
     if before is not None and place is not None:
         scanner.seq, scanner.h, scanner.batch, scanner.generation = before.seq, before.h, before.b, before.gen
         scanner.segment, scanner.offset = place
-    return scanner
+    return scanner, newest is not None and newest.kind == "session.closed"
 
 
 def _end(folder: Path) -> tuple[int, int]:
