@@ -127,7 +127,7 @@ def test_cell_form_takes_the_text_as_it_is(finished: Kernel) -> None:
         ),
         ("timeline --kind goal", r"(?s)^ *\d+ .*goal\.set .*goal\.met "),
         ("timeline --agent harness", r"(?s)^ *1 .* harness +session\.opened .* harness +merge\.landed"),
-        ("timeline --since 11", r"^ *12 "),
+        ("timeline --since 12", r"^ *13 "),
         ("timeline --kind goal.paused", r"^$|No events"),
         ("show 1", r"^1 \S+ harness session\.opened  .*\n(.*\n)*workspace: /"),
         ("diff", r"(?s)^diff --git .*\n\+        return self\.start < other\.end"),
