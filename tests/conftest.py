@@ -13,7 +13,15 @@ SEED_VARIABLE = "MUSECODE_TEST_SEED"
 SEED = pytest.StashKey[int]()
 
 # What the test run itself is told through the environment; every other setting of the product is taken away.
-KEPT = {SEED_VARIABLE, "MUSECODE_CRASH_POINTS", "MUSECODE_FAULT_RUNS", "MUSECODE_FAULT_SEED", "MUSECODE_CHROMIUM"}
+KEPT = {
+    SEED_VARIABLE,
+    "MUSECODE_CRASH_POINTS",
+    "MUSECODE_CUT_STORIES",
+    "MUSECODE_CUT_RANGE",
+    "MUSECODE_FAULT_RUNS",
+    "MUSECODE_FAULT_SEED",
+    "MUSECODE_CHROMIUM",
+}
 KEYS = ("MODEL_API_KEY", "META_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 
 

@@ -1,0 +1,167 @@
+"""Recorded sessions cut off at every event and byte by a kill or a power cut: they open, prove themselves and go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixtures.crash_stories import NOT_WRITTEN, OF_A_KERNEL, STORIES, Story
+from fixtures.crash_world import Point, World, check_calls, check_prefix
+from fixtures.model_scripts import Answer
+from fixtures.model_server import ModelServer
+from fixtures.session_bench import DEADLINE_S, end, session_on
+
+from musecode_jupyter.log import EventLog, Redactor, verify
+from musecode_jupyter.log.kinds import KINDS
+from musecode_jupyter.session.reducers import all_reducers
+from musecode_jupyter.session.replay import prove
+
+LONG = "MUSECODE_CRASH_POINTS" in os.environ
+CHOSEN = os.environ.get("MUSECODE_CUT_STORIES", ",".join(STORIES) if LONG else "dirty").split(",")
+FIRST, LAST = (int(each or 0) for each in os.environ.get("MUSECODE_CUT_RANGE", ":").split(":"))
+ASK_EVERY, FINISH_EVERY = 8, 12
+
+pytestmark = pytest.mark.crash
+told: dict[str, set[str]] = {}
+
+
+@pytest.fixture(params=CHOSEN)
+def story(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def world(tmp_path: Path, story: str, monkeypatch: pytest.MonkeyPatch) -> World:
+    """The story of this name, told and filmed."""
+    made = World(tmp_path / "world", tmp_path / "album")
+    monkeypatch.setenv("MUSECODE_HOME", str(made.home))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    STORIES[story].tell(made)
+    told[story] = made.kinds
+    return made
+
+
+@pytest.mark.timeout(3600)
+def test_a_session_cut_off_anywhere_opens_loses_nothing_and_goes_on(
+    world: World, story: str, rng: random.Random
+) -> None:
+    began = time.monotonic()
+    at_events = at_every_event(world, STORIES[story], rng)
+    within = at_every_byte(world, rng)
+    print(f"\n{story}: {len(world.lines)} events, {at_events} points at events, {within} within records, ", end="")
+    print(f"{time.monotonic() - began:.0f} s")
+
+
+def at_every_event(world: World, story: Story, rng: random.Random) -> int:
+    """Open the session as it was at each event; ask something of some, and bring the goals of others to their end."""
+    chosen = world.boundaries()[max(0, FIRST - 2) : LAST or None]
+    if not LONG:
+        chosen = sorted(rng.sample(chosen, 4), key=lambda point: point.cut)
+    shift = rng.randrange(ASK_EVERY)
+    for number, point in enumerate(chosen, shift):
+        at = f"event {point.whole}, {world.lines[point.whole - 1].record['kind']}"
+        try:
+            world.restore(point)
+            if story.again is not None and (number % FINISH_EVERY == 0 or not LONG):
+                finish(world, point, story)
+            else:
+                reopen(world, point, ask=number % ASK_EVERY == 0)
+        except BaseException as error:
+            error.add_note(f"cut at {at}")
+            raise
+    return len(chosen)
+
+
+def reopen(world: World, point: Point, *, ask: bool) -> None:
+    """A new process: it opens, every call that had begun has one result, and the next request is valid."""
+    with ModelServer(lambda _: Answer("I am here.")) as server:
+        with session_on(server.base_url, world.repo, resume=world.name) as session:
+            check_calls(list(session.events()), ended=False)
+            if ask:
+                said = session.call(lambda core: core.ask("Are you there?"), timeout=DEADLINE_S)
+                assert said == "I am here."
+                check_calls(list(session.events()), ended=True)
+        assert [request.status for request in server.requests] == ([200] if ask else [])
+    check_end(world, point)
+
+
+def finish(world: World, point: Point, story: Story) -> None:
+    """A new process goes on with each goal until it is met, and does nothing a second time."""
+    assert story.again is not None
+    goals: list[int] = []
+    with ModelServer(story.again()) as server:
+        with session_on(server.base_url, world.repo, resume=world.name) as session:
+            goals = [number for number, goal in session.goals.goals.items() if not goal.cleared]
+            for number in goals:
+                handle = session.handle(number)
+                if not handle.result.met:
+                    handle.resume()
+                    result = end(handle)
+                    assert result.met, result.why
+            check_calls(list(session.events()), ended=bool(goals))
+        assert {request.status for request in server.requests} <= {200, 503, 400}
+    check_end(world, point)
+    if goals:
+        assert {name: (world.repo / name).read_text() for name in story.made} == story.made
+    traces = [
+        path.read_text()
+        for path in (world.repo, *(world.home / "worktrees").glob("*"))
+        for path in path.glob("trace.txt")
+    ]
+    assert set(traces) <= {"ran\n"}, "a command ran twice"
+
+
+def check_end(world: World, point: Point) -> None:
+    """What was acknowledged is there, and the whole session, with what was done after the cut, proves itself."""
+    check_prefix(world, point, records(world.journal))
+    proof = prove(world.folder)
+    assert proof.ok, proof.problem
+
+
+def records(journal: Path) -> list[dict[str, Any]]:
+    """The records of a journal."""
+    return [json.loads(line) for line in journal.read_bytes().splitlines()]
+
+
+def at_every_byte(world: World, rng: random.Random) -> int:
+    """Cut the last record, and one in the middle, at each byte; with nothing behind it, and with what a file system
+    leaves that kept the size and lost the data."""
+    count = 0
+    middle = rng.randrange(3, len(world.lines))
+    for number in (len(world.lines), middle) if LONG else (len(world.lines),):
+        inside = world.bytes_of(number)
+        for point in inside if LONG else rng.sample(inside, 20):
+            for zeros in (0, world.lines[number - 1].end - point.cut):
+                count += 1
+                try:
+                    recover(world, point, zeros)
+                except BaseException as error:
+                    error.add_note(f"cut at byte {point.cut}, in event {number}, {zeros} zeros behind it")
+                    raise
+    return count
+
+
+def recover(world: World, point: Point, zeros: int) -> None:
+    """The log opens, holds all whole records, says what it put aside, and that is byte for byte what was torn."""
+    folder = world.folder_alone(point, zeros=zeros)
+    log = EventLog.open(folder, reducers=all_reducers(), redactor=Redactor([]), now=lambda: datetime.now(UTC))
+    asyncio.run(log.close())
+    check_prefix(world, point, records(folder / "journal" / "000001.jsonl"))
+    (kept,) = (folder / "quarantine").iterdir()
+    assert kept.read_bytes() == world.content[point.cut - point.torn : point.cut] + bytes(zeros)
+    report = verify(folder, all_reducers())
+    assert report.ok, report.first_problem
+
+
+@pytest.mark.skipif([*STORIES] != CHOSEN, reason="needs all stories")
+def test_the_stories_write_every_kind_there_is() -> None:
+    """A kind that no story writes is one whose crashes nobody tries: it brings its own story."""
+    written = set().union(*told.values())
+    assert set(KINDS) - written - OF_A_KERNEL == set(NOT_WRITTEN)
