@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fixtures.crash_stories import NOT_WRITTEN, OF_A_KERNEL, STORIES, Story
@@ -44,7 +42,7 @@ def world(tmp_path: Path, story: str, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setenv("MUSECODE_HOME", str(made.home))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     STORIES[story].tell(made)
-    told[story] = made.kinds
+    told[story] = {record["kind"] for record in made.records}
     return made
 
 
@@ -55,7 +53,7 @@ def test_a_session_cut_off_anywhere_opens_loses_nothing_and_goes_on(
     began = time.monotonic()
     at_events = at_every_event(world, STORIES[story], rng)
     within = at_every_byte(world, rng)
-    print(f"\n{story}: {len(world.lines)} events, {at_events} points at events, {within} within records, ", end="")
+    print(f"\n{story}: {world.length} events, {at_events} points at events, {within} within records, ", end="")
     print(f"{time.monotonic() - began:.0f} s")
 
 
@@ -66,7 +64,7 @@ def at_every_event(world: World, story: Story, rng: random.Random) -> int:
         chosen = sorted(rng.sample(chosen, 4), key=lambda point: point.cut)
     shift = rng.randrange(ASK_EVERY)
     for number, point in enumerate(chosen, shift):
-        at = f"event {point.whole}, {world.lines[point.whole - 1].record['kind']}"
+        at = f"event {point.whole}, {world.records[point.whole - 1]['kind']}"
         try:
             world.restore(point)
             if story.again is not None and (number % FINISH_EVERY == 0 or not LONG):
@@ -120,25 +118,21 @@ def finish(world: World, point: Point, story: Story) -> None:
 
 def check_end(world: World, point: Point) -> None:
     """What was acknowledged is there, and the whole session, with what was done after the cut, proves itself."""
-    check_prefix(world, point, records(world.journal))
+    check_prefix(world, point, world.folder)
     proof = prove(world.folder)
     assert proof.ok, proof.problem
-
-
-def records(journal: Path) -> list[dict[str, Any]]:
-    """The records of a journal."""
-    return [json.loads(line) for line in journal.read_bytes().splitlines()]
 
 
 def at_every_byte(world: World, rng: random.Random) -> int:
     """Cut the last record, and one in the middle, at each byte; with nothing behind it, and with what a file system
     leaves that kept the size and lost the data."""
     count = 0
-    middle = rng.randrange(3, len(world.lines))
-    for number in (len(world.lines), middle) if LONG else (len(world.lines),):
+    last = world.length
+    middle = rng.randrange(len(world.earlier) + 3, last)
+    for number in (last, middle) if LONG else (last,):
         inside = world.bytes_of(number)
         for point in inside if LONG else rng.sample(inside, 20):
-            for zeros in (0, world.lines[number - 1].end - point.cut):
+            for zeros in (0, world.line(number).end - point.cut):
                 count += 1
                 try:
                     recover(world, point, zeros)
@@ -153,7 +147,7 @@ def recover(world: World, point: Point, zeros: int) -> None:
     folder = world.folder_alone(point, zeros=zeros)
     log = EventLog.open(folder, reducers=all_reducers(), redactor=Redactor([]), now=lambda: datetime.now(UTC))
     asyncio.run(log.close())
-    check_prefix(world, point, records(folder / "journal" / "000001.jsonl"))
+    check_prefix(world, point, folder)
     (kept,) = (folder / "quarantine").iterdir()
     assert kept.read_bytes() == world.content[point.cut - point.torn : point.cut] + bytes(zeros)
     report = verify(folder, all_reducers())
