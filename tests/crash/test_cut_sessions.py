@@ -70,14 +70,14 @@ def at_every_event(world: World, story: Story, rng: random.Random) -> int:
             if story.again is not None and (number % FINISH_EVERY == 0 or not LONG):
                 finish(world, point, story)
             else:
-                reopen(world, point, ask=number % ASK_EVERY == 0)
+                reopen(world, point, story, ask=number % ASK_EVERY == 0)
         except BaseException as error:
             error.add_note(f"cut at {at}")
             raise
     return len(chosen)
 
 
-def reopen(world: World, point: Point, *, ask: bool) -> None:
+def reopen(world: World, point: Point, story: Story, *, ask: bool) -> None:
     """A new process: it opens, every call that had begun has one result, and the next request is valid."""
     with ModelServer(lambda _: Answer("I am here.")) as server:
         with session_on(server.base_url, world.repo, resume=world.name) as session:
@@ -87,7 +87,7 @@ def reopen(world: World, point: Point, *, ask: bool) -> None:
                 assert said == "I am here."
                 check_calls(list(session.events()), ended=True)
         assert [request.status for request in server.requests] == ([200] if ask else [])
-    check_end(world, point)
+    check_end(world, point, story)
 
 
 def finish(world: World, point: Point, story: Story) -> None:
@@ -105,7 +105,7 @@ def finish(world: World, point: Point, story: Story) -> None:
                     assert result.met, result.why
             check_calls(list(session.events()), ended=bool(goals))
         assert {request.status for request in server.requests} <= {200, 503, 400}
-    check_end(world, point)
+    check_end(world, point, story)
     if goals:
         assert {name: (world.repo / name).read_text() for name in story.made} == story.made
     traces = [
@@ -116,29 +116,30 @@ def finish(world: World, point: Point, story: Story) -> None:
     assert set(traces) <= {"ran\n"}, "a command ran twice"
 
 
-def check_end(world: World, point: Point) -> None:
+def check_end(world: World, point: Point, story: Story) -> None:
     """What was acknowledged is there, and the whole session, with what was done after the cut, proves itself."""
     check_prefix(world, point, world.folder)
-    proof = prove(world.folder)
+    proof = prove(world.folder, commands=story.of_goals)
     assert proof.ok, proof.problem
 
 
 def at_every_byte(world: World, rng: random.Random) -> int:
-    """Cut the last record, and one in the middle, at each byte; with nothing behind it, and with what a file system
-    leaves that kept the size and lost the data."""
+    """Cut the last record at each byte, and it and one in the middle at some with what a file system leaves behind
+    that kept the size and lost the data."""
     count = 0
-    last = world.length
-    middle = rng.randrange(len(world.earlier) + 3, last)
-    for number in (last, middle) if LONG else (last,):
-        inside = world.bytes_of(number)
-        for point in inside if LONG else rng.sample(inside, 20):
-            for zeros in (0, world.line(number).end - point.cut):
-                count += 1
-                try:
-                    recover(world, point, zeros)
-                except BaseException as error:
-                    error.add_note(f"cut at byte {point.cut}, in event {number}, {zeros} zeros behind it")
-                    raise
+    middle = rng.randrange(len(world.earlier) + 3, world.length)
+    every = [(point, 0) for point in world.bytes_of(world.length)]
+    zeros = [
+        (point, world.line(seq).end - point.cut) for seq in (middle, world.length) for point in world.bytes_of(seq)
+    ]
+    chosen = [*every, *rng.sample(zeros, 40)] if LONG else [*rng.sample(every, 10), *rng.sample(zeros, 10)]
+    for point, lost in chosen:
+        count += 1
+        try:
+            recover(world, point, lost)
+        except BaseException as error:
+            error.add_note(f"cut at byte {point.cut}, after event {point.whole}, {lost} zeros behind it")
+            raise
     return count
 
 
