@@ -221,8 +221,8 @@ class Executor:
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(call)) for call in calls]
-        except ExceptionGroup as errors:
-            # What is raised here is the log's failure, which all of them met.
+        except BaseExceptionGroup as errors:
+            # What is raised here is the log's failure, or that a record ends here, which all of them met.
             raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 

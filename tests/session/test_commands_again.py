@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from fixtures.crew_scripts import Crew, edit
 from fixtures.make_repo import make_repo
+from fixtures.model_scripts import Answer, Call, Steps
 from fixtures.model_server import ModelServer, RepairModel, load_repairs
-from fixtures.session_bench import Repo, end, session_on
+from fixtures.session_bench import DONE, EDIT, Repo, end, session_on, start
 
 from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.log.events import GENESIS, chain
@@ -248,3 +249,21 @@ def test_what_depends_on_more_than_the_log_is_caught(
 
     monkeypatch.setattr(driver, "build_request", dated)
     assert "(model.requested), field data.digest" in again(folder)
+
+
+def test_a_session_that_ends_before_the_reads_of_an_answer_is_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reads are made side by side: that the record ends there reached `verify` as a group of errors."""
+    monkeypatch.setenv("MUSECODE_HOME", str(tmp_path / "home"))
+    repo = Repo(tmp_path / "repo")
+    script = Steps([Answer("", [Call("read", {"path": "answer.txt"})]), EDIT, DONE])
+    with ModelServer(script) as server, session_on(server.base_url, repo.root) as session:
+        assert end(start(session)).met
+    (segment,) = (session.folder / "journal").iterdir()
+    lines = segment.read_bytes().splitlines(keepends=True)
+    first = next(n for n, line in enumerate(lines, 1) if b'"kind":"model.completed"' in line)
+    for last in range(first, first + 5):
+        segment.write_bytes(b"".join(lines[:last]))
+        proof = prove(session.folder)
+        assert proof.ok, (last, proof.problem)
