@@ -143,6 +143,7 @@ _PEM_END = r"-----END (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY-----"
 _PEM_BODY = r"(?:[\s\\A-Za-z0-9+/=:,]|-(?!----BEGIN ))"
 # What may still become the block above.
 _PEM_OPEN = re.compile(rf"-----BEGIN (?:[A-Z0-9]{{1,20}} ){{0,4}}[A-Z0-9]*-{{0,5}}\Z|{_PEM_BEGIN}{_PEM_BODY}*\Z")
+_PEM_WHOLE = re.compile(rf"{_PEM_BEGIN}{_PEM_BODY}{{16,16384}}?{_PEM_END}")
 # Between a word and its value a match never crosses a line, on which the cuts of a stream rely.
 _PATTERNS = (
     _pattern(
@@ -400,7 +401,8 @@ class RedactionStream:
         if begin >= 0:
             # The one pattern that goes over lines.
             spans += [match.span() for match in _PATTERNS[0].regex.finditer(text)]
-            if _PEM_OPEN.match(text, begin) and not re.search(_PEM_END, text[begin:]):
+            # An end after too little to be a key may be a part of the body of one that ends later.
+            if _PEM_OPEN.match(text, begin) and not _PEM_WHOLE.match(text, begin):
                 limit = min(limit, begin)
         line = max(text.rfind("\n") + 1, len(text) - _REACH, 0)
         if _LINE_HINT.search(text, line) and (opened := _LINE_OPEN.search(text, line)):

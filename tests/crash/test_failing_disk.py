@@ -20,7 +20,7 @@ from musecode_jupyter.runtime.errors import LogReadOnly, MuseError
 from musecode_jupyter.session.replay import prove
 
 LONG = "MUSECODE_CRASH_POINTS" in os.environ
-FAULTS = ("write", "sync", "full")
+FAULTS = ("write", "sync", "full") if LONG else ("sync",)
 RUNS = 8 if LONG else 1
 
 pytestmark = pytest.mark.crash

@@ -284,6 +284,7 @@ texts = st.lists(pieces, max_size=12).map("".join)
 @given(texts, st.lists(st.integers(1, 40), min_size=1, max_size=30))
 @example("API_KEY = q9X2mfA07LkzT5", [1])
 @example(f"a {PEM} b", [7])
+@example("-----BEGIN PRIVATE KEY-----" + 2 * "-----END PRIVATE KEY-----", [1])
 def test_a_stream_gives_what_the_whole_text_gives_however_it_is_split(text: str, sizes: list[int]) -> None:
     """A key that was split over two chunks of a model's answer was shown."""
     redactor = Redactor(SECRETS)
