@@ -28,7 +28,7 @@ def test_uncommitted_files_and_worktrees_are_asked_about_beside_the_cells(
     name = kernel.run("print(f'{g.session.id}-{g.number}')").stdout.strip()
     assert complete(kernel, f"%muse worktrees reclaim {name[:8]}") == [name]
     said = kernel.run("%muse worktrees reclaim").stdout
-    assert f"{name}-check is removed.\n{name} is kept: " in said
+    assert f"{name}.check is removed.\n{name} is kept: " in said
     # The snapshot that it began with and the work on it.
     reclaim = kernel.run(f"%muse worktrees reclaim {name}")
     assert f"{name} holds something: 2 commits not merged" in reclaim.stdout
