@@ -34,7 +34,7 @@ BLOCKING = (
 )
 CELLS = [
     "%load_ext musecode_jupyter",
-    f'goal = %goal "make the check pass" --verify "{CHECK}"',
+    f'goal = %goal "make the check pass" --base head --verify "{CHECK}"',
     BLOCKING,
     "print('how it ended:', goal.status)",
 ]
