@@ -296,13 +296,13 @@ def _diff(handle: GoalHandle) -> str:
 
 def follow(session: Session, as_json: bool) -> None:
     """Print each event once it is durable: as JSON lines, or as a line of text on standard error."""
-    from musecode_jupyter.session.summary import summarise
+    from musecode_jupyter.session.summary import BEHIND, summarise
 
     def show(event: Event) -> None:
         with contextlib.suppress(BrokenPipeError):
             if as_json:
                 print(json.dumps(_as_json(event)), flush=True)
-            else:
+            elif event.kind not in BEHIND:
                 print(
                     f"{event.seq:>5} {event.agent or '-':8} {event.kind:20} {summarise(event)['text']}",
                     file=sys.stderr,
