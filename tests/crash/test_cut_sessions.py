@@ -28,6 +28,7 @@ ASK_EVERY, FINISH_EVERY = 8, 12
 
 pytestmark = pytest.mark.crash
 told: dict[str, set[str]] = {}
+points: dict[str, int] = {}
 
 
 @pytest.fixture(params=CHOSEN)
@@ -53,6 +54,7 @@ def test_a_session_cut_off_anywhere_opens_loses_nothing_and_goes_on(
     began = time.monotonic()
     at_events = at_every_event(world, STORIES[story], rng)
     within = at_every_byte(world, rng)
+    points[story] = at_events + within
     print(f"\n{story}: {world.length} events, {at_events} points at events, {within} within records, ", end="")
     print(f"{time.monotonic() - began:.0f} s")
 
@@ -160,3 +162,9 @@ def test_the_stories_write_every_kind_there_is() -> None:
     """A kind that no story writes is one whose crashes nobody tries: it brings its own story."""
     written = set().union(*told.values())
     assert set(KINDS) - written - OF_A_KERNEL == set(NOT_WRITTEN)
+
+
+@pytest.mark.skipif([*STORIES] != CHOSEN or bool(FIRST or LAST), reason="needs all stories, whole")
+def test_two_thousand_points_at_least_were_cut() -> None:
+    print(f"\n{sum(points.values())} points in {len(points)} stories")
+    assert sum(points.values()) >= 2_000
