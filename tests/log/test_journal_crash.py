@@ -32,8 +32,9 @@ PROGRAMS = Path(__file__).with_name("log_programs.py")
 
 @contextmanager
 def program(name: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    # Unbuffered: two lines that come at once would leave the second one in a buffer, where `select` does not see it.
     process = subprocess.Popen(
-        [sys.executable, str(PROGRAMS), name, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, str(PROGRAMS), name, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
     )
     try:
         yield process
