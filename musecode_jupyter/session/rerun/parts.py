@@ -17,9 +17,10 @@ from musecode_jupyter.guard.gate import Completion, digest_of, request_bytes
 from musecode_jupyter.guard.policy import action_digest
 from musecode_jupyter.guard.rules import Rule
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.models.conversation import arguments_object
 from musecode_jupyter.models.types import Final, ModelRequest, Usage
 from musecode_jupyter.runtime.answers import revived_error
-from musecode_jupyter.runtime.errors import BudgetExceeded, ModelError, MuseError, ToolProblem
+from musecode_jupyter.runtime.errors import BudgetExceeded, ModelError, MuseError
 from musecode_jupyter.session.rerun.log import RerunLog
 from musecode_jupyter.session.rerun.record import RecordEnds, Stretch, first_difference, told
 from musecode_jupyter.skills.goal import PauseRequested
@@ -135,13 +136,6 @@ def _from_outside(event: Event) -> bool:
 
 def _names(event: Event, agent: str) -> bool:
     return event.kind.startswith(("task.", "merge.")) and event.data.get("agent") == agent
-
-
-@dataclass(frozen=True)
-class _Endpoint:
-    """As much of an endpoint as forms requests: what the recorded request says."""
-
-    api: str
 
 
 class RerunGate:
@@ -274,10 +268,8 @@ class RerunExecutor(Executor):
         if event is None or event.data["name"] != formed.name or "unparsed" in event.data["arguments"]:
             return super()._parse(formed)
         tool = Tool(formed.name, "", _AnyArguments, "process", offered=True)
-        _, given, problem = _with(self.registry, tool, formed)
-        recorded = dict(event.data["arguments"])
-        merged = {**recorded, **{name: value for name, value in given.items()}}
-        return tool, merged, problem
+        given, problem = _given(formed)
+        return tool, {**event.data["arguments"], **given}, problem
 
     async def go_on(
         self, seq: int, call: OpenCall, *, agent: str, turn: int, place: Place, typed: frozenset[str]
@@ -335,15 +327,13 @@ class RerunExecutor(Executor):
                     )
 
 
-def _with(registry: Any, tool: Tool, formed: FormedCall) -> tuple[Tool, dict[str, Any], str]:
+def _given(formed: FormedCall) -> tuple[dict[str, Any], str]:
+    """The arguments as the call has them, or why they cannot be read."""
     try:
-        if isinstance(formed.arguments, str):
-            from musecode_jupyter.models.conversation import arguments_object
-
-            return tool, dict(arguments_object(formed.arguments)), ""
-        return tool, dict(formed.arguments), ""
-    except (ToolProblem, ValueError) as error:
-        return tool, {}, str(error)
+        text = formed.arguments
+        return dict(arguments_object(text) if isinstance(text, str) else text), ""
+    except ValueError as error:
+        return {}, str(error)
 
 
 class RerunApprovals(Approvals):

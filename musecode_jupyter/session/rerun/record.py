@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from musecode_jupyter.log.events import Event
@@ -73,18 +74,18 @@ class Stretch:
         self.began = {each.data["call"]: each for each in self.events if each.kind == "tool.started"}
         self.approved = {each.data["approval"]: each for each in self.events if each.kind in _APPROVAL_ENDS}
 
-    @property
+    @cached_property
     def stopped(self) -> bool:
         """Whether somebody ended the work amid a step: the user, the end of the session or of the process."""
         reasons = {each.data["reason"] for each in self.events if each.kind == "session.closed"}
         return self.cut or any(_stops(each, reasons) for each in self.events)
 
-    @property
+    @cached_property
     def broken_off(self) -> bool:
         """Whether somebody ended a step of at least one chain of the work."""
         return self.stopped or any(each.kind == "user.interrupt" for each in self.events)
 
-    @property
+    @cached_property
     def ending(self) -> Event | None:
         """The event that says why the goal came to rest short of being met, if it did."""
         return next((each for each in self.events if each.kind in _ENDS), None)
