@@ -43,6 +43,7 @@ class RerunLog:
         self._redactor = Redactor()
         self._came: dict[int, Event] = {}
         self._order: list[int] = []
+        self._newest = 0
         self._sorted = True
         self._stretch: Stretch | None = None
         self._left: list[Event] = []
@@ -80,7 +81,7 @@ class RerunLog:
         for event in stretch.events:
             if (asked_by := _answers(event)) is not None and not issued(event):
                 self._effects.setdefault(asked_by, []).append(event)
-        self._several = any(event.kind == "task.created" for event in [*self._came.values(), *stretch.events])
+        self._several = self._several or any(event.kind == "task.created" for event in stretch.events)
         self.suspect = None
         self._reached = 0
         self._last = {}
@@ -103,6 +104,8 @@ class RerunLog:
         if event.seq in self._came:
             return
         self._came[event.seq] = event
+        self._newest = max(self._newest, event.seq)
+        self._several = self._several or event.kind == "task.created"
         if self._order and self._order[-1] > event.seq:
             self._sorted = False
         self._order.append(event.seq)
@@ -131,7 +134,7 @@ class RerunLog:
     @property
     def last_seq(self) -> int:
         """The last event that came about."""
-        return max(self._order, default=0)
+        return self._newest
 
     def post(
         self,

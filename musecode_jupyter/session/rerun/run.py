@@ -23,6 +23,7 @@ from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import MuseError
+from musecode_jupyter.session.core import LEAD_NAME, NOT_MADE
 from musecode_jupyter.session.landings import IN_SHADOW
 from musecode_jupyter.session.rerun.log import RerunLog
 from musecode_jupyter.session.rerun.parts import (
@@ -50,9 +51,6 @@ from musecode_jupyter.skills.ground_state import GroundsState
 from musecode_jupyter.tools.builtin import BUILTIN
 from musecode_jupyter.tools.registry import Place, Registry
 from musecode_jupyter.workspace.git import Git
-
-LEAD = "lead"
-NOT_MADE = "Not made: the user ended the question."
 
 
 @dataclass(frozen=True)
@@ -209,11 +207,11 @@ class _Work:
         self._driver.effort = self._gate.effort
 
     async def _question(self) -> None:
-        task = Task(LEAD, Place(self._workspace, None, _no_files), self._stretch.start.seq)
+        task = Task(LEAD_NAME, Place(self._workspace, None, _no_files), self._stretch.start.seq)
         try:
             await self._loop.turn(task)
         except asyncio.CancelledError:
-            if self._log.next_of(lambda event: event.agent == LEAD) is not None:
+            if self._log.next_of(lambda event: event.agent == LEAD_NAME) is not None:
                 self._loop.drop_calls(task, NOT_MADE)
             raise
         except MuseError:
