@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from fixtures.crash_world import check_calls
-from fixtures.model_scripts import Steps
+from fixtures.model_scripts import AsFar
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import DONE, EDIT, Repo, end, run_of, session_on, start
 
@@ -73,11 +73,12 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repo:
 def test_a_session_whose_disk_fails_stops_and_goes_on_when_it_works(
     fault: str, run: int, repo: Repo, tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What a whole run asks for: about 450 writes, 55 syncs, 30 kB. The first three syncs open the session.
-    low, high = {"write": (40, 400), "sync": (6, 50), "full": (6_000, 28_000)}[fault]
+    # What a whole run asks for: about 530 writes, 48 to 55 syncs (as the writer groups), 37 kB. The first three syncs
+    # open the session; from about the 46th on the goal is met and the session is being closed.
+    low, high = {"write": (40, 480), "sync": (6, 48), "full": (6_000, 34_000)}[fault]
     disk = FaultyDisk(fault, low + int((run + rng.random()) * (high - low) / RUNS))
     seen: list[Event] = []
-    script = Steps([run_of("echo ran >> trace.txt"), EDIT, DONE])
+    script = AsFar([run_of("echo ran >> trace.txt"), EDIT, DONE])
     with ModelServer(script) as server:
         # Closing says again that the log could not be written; the lock is free afterwards all the same.
         with monkeypatch.context() as patch, contextlib.suppress(LogReadOnly):
@@ -90,22 +91,20 @@ def test_a_session_whose_disk_fails_stops_and_goes_on_when_it_works(
                 except MuseError as error:
                     status = f"raised {error}"
                 asked = len(server.requests)
-                problem = session.log.problem
-                name, folder = session.id, session.folder
+                name, folder, log = session.id, session.folder, session.log
         assert disk.failed, f"{fault} {disk.at} was not reached: {disk.writes}, {disk.syncs}, {disk.bytes}"
         assert disk.after == 0, "it was written to after the failure"
-        assert status != "met"
-        assert problem is not None
-        assert "read-only" in str(problem)
-        assert ("free some space" in str(problem)) == (fault == "full")
+        assert status != "met" or any(event.kind == "goal.met" for event in seen), "met, and not on the disk"
+        assert "read-only" in str(log.problem)
+        assert ("free some space" in str(log.problem)) == (fault == "full")
         assert len(server.requests) == asked
         with session_on(server.base_url, repo.root, resume=name) as session:
             events = list(session.events())
             assert [(e.seq, e.kind, e.data) for e in seen] == [
-                (e.seq, e.kind, e.data) for e in events if seen[0].seq <= e.seq <= seen[-1].seq
+                (e.seq, e.kind, e.data) for e in events if seen and seen[0].seq <= e.seq <= seen[-1].seq
             ]
             check_calls(events, ended=False)
-            handle = session.newest_goal()
+            handle = session.newest_goal() if session.goals.goals else start(session)
             if not handle.result.met:
                 handle.resume()
                 result = end(handle)
