@@ -74,6 +74,8 @@ def _own_folders_and_no_keys(tmp_path_factory: pytest.TempPathFactory) -> Iterat
         patch.setenv("JUPYTER_CONFIG_DIR", str(home / "jupyter" / "config"))
         patch.setenv("JUPYTER_RUNTIME_DIR", str(home / "jupyter" / "runtime"))
         patch.setenv("IPYTHONDIR", str(home / "ipython"))
+        # Those of the crew ask for it: in the others a scripted model plays one agent.
+        patch.setenv("MUSECODE_CREW", "off")
         # The user's git identity, hooks and aliases must not decide how a test ends.
         patch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
         patch.setenv("GIT_CONFIG_NOSYSTEM", "1")

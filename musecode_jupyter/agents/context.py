@@ -18,7 +18,7 @@ REFUSALS = frozenset({"refusal", "content_filter"})
 SPEAKING = frozenset(
     {
         *("user.message", "user.steer", "notebook.attached", "goal.set", "goal.edited", "goal.judged"),
-        *("task.leased", "task.bounced", "tasks.tried", "model.completed"),
+        *("task.leased", "task.bounced", "tasks.tried", "model.completed", "mail.sent"),
         *("tool.finished", "tool.failed", "tool.cancelled", "tool.unknown"),
     }
 )
@@ -64,6 +64,8 @@ def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Callable
         return (Message(role="user", text=message(data)),)
     if event.kind == "task.leased":
         return (Message(role="user", text=data["text"]),)
+    if event.kind == "mail.sent":
+        return (Message(role="user", text=frames.mail(event.agent, data)),)
     if event.kind in {"task.bounced", "tasks.tried"}:
         return (Message(role="user", text=data["report"]),)
     if event.kind == "goal.edited" and data["text"] is not None:

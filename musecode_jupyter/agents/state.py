@@ -52,7 +52,7 @@ class AgentsState(BaseModel):
 
 
 class AgentsReducer:
-    """Folds agent.*, and what of user.*, model.*, tool.*, goal.* and task.* concerns a conversation."""
+    """Folds agent.*, and what of user.*, model.*, tool.*, goal.*, task.* and mail.* concerns a conversation."""
 
     name = "agents"
 
@@ -74,6 +74,10 @@ class AgentsReducer:
             self._say(state, event.agent, event.seq, new_turn=True)
         elif kind == "goal.edited" and data["text"] is not None:
             self._say(state, data["agent"], event.seq, new_turn=False)
+        elif kind == "mail.delivered":
+            self._say(state, event.agent, data["mail"], new_turn=False)
+        elif kind == "agent.woken":
+            state.agents[event.agent].turn += 1
         elif event.agent in state.agents:
             self._own(state, state.agents[event.agent], event)
 

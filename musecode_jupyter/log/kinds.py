@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from musecode_jupyter.log.mail_kinds import MAIL_KINDS
 from musecode_jupyter.log.payload import Check, Payload
 from musecode_jupyter.log.work_kinds import WORK_KINDS
 
@@ -178,6 +179,15 @@ class AgentState(Payload):
 
     state: Literal["idle", "running", "waiting", "suspended", "retired"]
     why: str = ""
+
+
+class AgentWoken(Payload):
+    """An agent of the crew begins a turn; the causes are what woke it: mail, changes of files, the user."""
+
+    why: str
+    goal: int | None = Field(description="the goal that it works for, and whose limits hold; none: a question")
+    place: str = Field(description="the folder that it looks at")
+    worktree: int | None
 
 
 class AgentSeeded(Payload):
@@ -598,6 +608,7 @@ KINDS: dict[str, type[Payload]] = {
     "kernel.running": KernelRunning,
     "agent.created": AgentCreated,
     "agent.state": AgentState,
+    "agent.woken": AgentWoken,
     "agent.seeded": AgentSeeded,
     "agent.view": AgentView,
     "model.requested": ModelRequested,
@@ -633,6 +644,7 @@ KINDS: dict[str, type[Payload]] = {
     "goal.met": GoalMet,
     "goal.stopped": GoalStopped,
     **WORK_KINDS,
+    **MAIL_KINDS,
     "budget.set": BudgetSet,
     "budget.exceeded": BudgetExceededEvent,
     "secret.redacted": SecretRedacted,

@@ -9,17 +9,18 @@ from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from musecode_jupyter._version import __version__
+from musecode_jupyter.agents.crew import ask_tool
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import LOCATE, Guided
 from musecode_jupyter.agents.landing.state import MergesState
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Mind, Task
-from musecode_jupyter.agents.prompts import ASK, LEAD, WORKER
+from musecode_jupyter.agents.roles import offered
 from musecode_jupyter.agents.state import AgentsState
-from musecode_jupyter.agents.tasks.propose import PROPOSE, PROPOSE_TASKS
+from musecode_jupyter.agents.tasks.propose import PROPOSE_TASKS
 from musecode_jupyter.guard.approvals import Approvals
 from musecode_jupyter.guard.gate import Gate
 from musecode_jupyter.guard.ledger import LedgerState, Scope
@@ -44,6 +45,7 @@ from musecode_jupyter.runtime.errors import (
     UsageProblem,
 )
 from musecode_jupyter.runtime.loop import assert_runtime_thread
+from musecode_jupyter.session.crew import ensure_agent, ensure_crew, make_crew, worker
 from musecode_jupyter.session.ground import make_shadow, own_changes, settle, shadow_text, take_in
 from musecode_jupyter.session.landings import landing_parts
 from musecode_jupyter.session.preflight import GoalSpec, check_goal, check_model, landing_branch
@@ -122,12 +124,16 @@ class SessionCore:
         """Lines that the user has not been told yet; whoever tells them takes them out."""
         log.on_durable(self._notice)
         self.policy = Policy(settings.mode(interactive=interactive), interactive)
+        self.with_crew = info.profile != "guided" and settings.crew_wanted()
+        """Whether standing agents work beside the lead."""
+        crew_tools = [ask_tool(lambda: self.crew)] if self.with_crew else []
         outputs = log.folder / "outputs"
         outputs.mkdir(mode=0o700, exist_ok=True)
         self.executor = Executor(
             log=log,
             effects=effects,
-            registry=Registry.of([*BUILTIN, LOCATE, PROPOSE_TASKS]).over(tools),
+            registry=Registry.of([*BUILTIN, LOCATE, PROPOSE_TASKS, *crew_tools]).over(tools),
+            offered=partial(offered, log),
             policy=self.policy,
             approvals=self.approvals,
             outputs=outputs,
@@ -139,6 +145,7 @@ class SessionCore:
             Guided(log, self.gate) if info.profile == "guided" else Driver(log, self.gate, settings.effort or "medium")
         )
         self.loop = Loop(log, self.executor, self._mind, self._checkpoint)
+        self.crew = make_crew(self)
         self._tasks: dict[int, asyncio.Task[GoalRecord]] = {}
         self._runners: dict[int, GoalRunner] = {}
         self._pausing: dict[int, str] = {}
@@ -190,6 +197,7 @@ class SessionCore:
                 tools=tools,
             )
             await core._open("session.opened", {"session": folder.name, "workspace": str(workspace)})
+            core.crew.opened = True
         except BaseException:
             await log.close()
             raise
@@ -229,6 +237,7 @@ class SessionCore:
             )
             await core._open("session.resumed", {"last_seq": last_seq, "session": folder.name})
             await reconcile(core)
+            core.crew.opened = True
         except BaseException:
             await log.close()
             raise
@@ -251,7 +260,8 @@ class SessionCore:
                 **data,
             },
         )
-        await self._ensure_agent(LEAD_NAME, role="lead")
+        await ensure_agent(self, LEAD_NAME, "lead")
+        await ensure_crew(self)
         try:
             repository = (await self.git()).common_dir
         except MuseError:
@@ -259,23 +269,6 @@ class SessionCore:
         problem = await self.rules.open(self._home, repository)
         if problem:
             self.notices.append(problem)
-
-    async def _ensure_agent(self, name: str, *, role: Literal["lead", "worker"]) -> None:
-        """Make the agent if it is not there, and give it its instructions and tools if they are not those of now."""
-        info = self.gate.info
-        if name not in self.agents.agents:
-            created = {"role": role, "profile": info.profile, "model": self.gate.model}
-            await self.log.append("agent.created", created, agent=name)
-        guided = info.profile == "guided"
-        specs = () if guided else self.executor.registry.specs()
-        instructions = {"lead": LEAD, "worker": WORKER}[role]
-        seed = {
-            "instructions": ASK if guided else instructions,
-            "tools": [spec.model_dump(mode="json") for spec in specs if role == "lead" or spec.name != PROPOSE],
-        }
-        seeded = self.agents.agents[name].seeded
-        if seeded is None or dict(self.log.get(seeded).data) != seed:
-            await self.log.append("agent.seeded", seed, agent=name)
 
     @property
     def agents(self) -> AgentsState:
@@ -383,6 +376,7 @@ class SessionCore:
                 raise UsageProblem(
                     "A goal is running with the lead. `%goal steer TEXT` reaches it; or pause the goal first."
                 )
+            await self.crew.rest()
             cause: tuple[int, ...] = ()
             if cell is not None:
                 pictures, blobs = recorded(cell.pictures)
@@ -415,7 +409,7 @@ class SessionCore:
             await self.stop(self.goals.active, why)
 
     @property
-    def crew(self) -> FanOutRunner | None:
+    def fan_out(self) -> FanOutRunner | None:
         """What drives the workers of the active goal, while it runs with several."""
         runner = self._runners.get(self.goals.active or 0)
         return runner if isinstance(runner, FanOutRunner) else None
@@ -436,6 +430,7 @@ class SessionCore:
 
     async def _set_goal(self, spec: GoalSpec) -> int:
         self._no_running_goal()
+        await self.crew.rest()
         self.shared()
         may_ask = self.policy.landing(None).decision == "ask"
         found = await check_goal(spec, self.workspace, self.settings, self._effects, may_ask=may_ask)
@@ -491,6 +486,7 @@ class SessionCore:
             raise UsageProblem(f"Goal {goal} is running already.")
         async with self._starting:
             self._no_running_goal()
+            await self.crew.rest()
             if record.cleared:
                 raise UsageProblem(f"Goal {goal} was cleared: set a new one.")
             if record.status == "met":
@@ -629,6 +625,7 @@ class SessionCore:
                     agent=self.record(goal).agent,
                     cause=(goal,),
                 )
+        await self.crew.rest()
         try:
             await self.gate.aclose()
             await self._effects.disk(self.sandbox.close)
@@ -644,7 +641,7 @@ class SessionCore:
             GoalTools(**landing_parts(self, goal, git), loop=self.loop, rest=self._rest),
             goal,
             workers=self.record(goal).workers,
-            worker=partial(self._ensure_agent, role="worker"),
+            worker=partial(worker, self),
             halt=self._pausing.__setitem__,
             guided=self.gate.info.profile == "guided",
         )
@@ -684,9 +681,10 @@ class SessionCore:
     async def _checkpoint(self, task: Task) -> None:
         if task.goal is None:
             self._check_question()
-            return
-        self._rest(task.goal)
-        check_limits(self.record(task.goal), self._effects.now())
+        else:
+            self._rest(task.goal)
+            check_limits(self.record(task.goal), self._effects.now())
+        self.crew.before_step(task)
 
     def _check_question(self) -> None:
         limit = self.settings.steps_of_a_question()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from musecode_jupyter.agents.landing.state import MergesReducer
+from musecode_jupyter.agents.mail.state import MailReducer
 from musecode_jupyter.agents.state import AgentsReducer
 from musecode_jupyter.agents.tasks.state import TasksReducer
 from musecode_jupyter.guard.approvals import ApprovalsReducer
@@ -29,6 +30,7 @@ def all_reducers() -> list[Reducer[Any]]:
         WorkspaceReducer(),
         HeldFilesReducer(),
         AgentsReducer(),
+        MailReducer(),
         MergesReducer(),
         TasksReducer(),
         GoalsReducer(),

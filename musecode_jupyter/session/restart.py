@@ -44,6 +44,7 @@ async def reconcile(core: SessionCore) -> None:
         )
     for seq, call in list(core.executor.state.open.items()):
         await _settle(core, seq, call)
+    core.crew.settle()
     for name, record in core.agents.agents.items():
         if record.state in {"running", "waiting"}:
             why = "fork" if fresh else "restart"
@@ -80,8 +81,8 @@ async def _settle_process(core: SessionCore, seq: int, call: OpenCall) -> None:
     root, worktree = _place_of(core, seq)
     if _is_of_parent(core, seq):
         what = (
-            "The session was forked while this command ran. The files here are as before it, PLACEHOLDER"
-            "where it ran; what else it did is not known. It is not run again by itself."
+            "The session was forked while this command ran. The files here are as they were before it; it went on in "
+            "the other session, and what it did there is not known here. It is not run again by itself."
         )
     else:
         what = "A restart cut this command off. Whether it had effects is not known. It is not run again by itself."

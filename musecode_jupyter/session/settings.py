@@ -35,6 +35,7 @@ class Settings:
     network: str | None = None
     readable: str | None = None
     share: str | None = None
+    crew: str | None = None
     options: frozenset[str] = frozenset()
     """Names of those that were given as options, which the environment does not override."""
 
@@ -61,6 +62,7 @@ class Settings:
                 ("network", "MUSECODE_NETWORK"),
                 ("readable", "MUSECODE_READABLE"),
                 ("share", "MUSECODE_SHARE"),
+                ("crew", "MUSECODE_CREW"),
             )
             if environ.get(name) and field not in self.options
         }
@@ -82,6 +84,12 @@ class Settings:
         if self.approvals is not None:
             return parse_mode(self.approvals)
         return "ask" if interactive else "deny"
+
+    def crew_wanted(self) -> bool:
+        """Whether standing agents are to work beside the lead: unless the user said off."""
+        if self.crew not in {None, "on", "off"}:
+            raise ConfigurationError(f"MUSECODE_CREW={self.crew!r} is neither on nor off.")
+        return self.crew != "off"
 
     def steps_of_a_question(self) -> int:
         """Model calls that one question outside a goal may take; ConfigurationError if it is no number above 0."""

@@ -22,6 +22,6 @@ async def stop_agent(core: SessionCore, name: str, why: str) -> str:
     if record is None or record.role == "lead":
         await core.stop_work(why)
         return "Stopped; what was done so far is kept."
-    if core.crew is None:
+    if core.fan_out is None:
         raise UsageProblem(f"{name} has no task now; `%muse agents` says what each does.")
-    return await core.crew.stop_worker(name, why)
+    return await core.fan_out.stop_worker(name, why)

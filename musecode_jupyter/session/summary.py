@@ -18,7 +18,7 @@ BEHIND = frozenset({"git.answered"})
 """Kinds that are there to prove the others: shown to those who ask for them."""
 
 # The field by which an event names the one that opened what it belongs to, most specific first.
-_REFERENCES = ("request", "call", "approval", "merge", "worktree", "goal")
+_REFERENCES = ("request", "call", "approval", "mail", "merge", "worktree", "goal")
 
 # Events that say by their kind alone how something went; kinds not named say neither.
 _OUTCOME = {
@@ -397,6 +397,11 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "user.interrupt": lambda d: f"stopped {d['scope']}",
     "agent.created": lambda d: f"created as {d['role']} ({d['profile']}) on {d['model']}",
     "agent.state": lambda d: f"{d['state']}{_why(d)}",
+    "agent.woken": lambda d: f"woken{_why(d)}",
+    "mail.sent": lambda d: f"to {d['to']}, {d['topic']}: {d['text']} ({d['reason']})",
+    "mail.delivered": lambda d: f"reads letter {d['mail']}",
+    "mail.acknowledged": lambda d: f"has dealt with letter {d['mail']}",
+    "mail.dropped": lambda d: f"letter {d['mail']} is not delivered{_why(d)}",
     "agent.seeded": _seeded,
     "agent.view": _view,
     "model.requested": _model_requested,

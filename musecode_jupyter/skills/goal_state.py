@@ -29,6 +29,7 @@ class GoalRecord(BaseModel):
     agent: str
     workers: int = 1
     helpers: list[str] = Field(default_factory=list)
+    crew: list[str] = Field(default_factory=list)
     branch: str | None
     base: str
     limit_usd: float | None = None
@@ -59,7 +60,7 @@ class GoalRecord(BaseModel):
     @property
     def agents(self) -> list[str]:
         """All whose calls count for the goal."""
-        return [self.agent, *self.helpers]
+        return [self.agent, *self.helpers, *self.crew]
 
     @property
     def final(self) -> bool:
@@ -132,6 +133,10 @@ class GoalsReducer:
             helpers = state.goals[event.data["goal"]].helpers
             if event.data["agent"] not in helpers:
                 helpers.append(event.data["agent"])
+        elif event.kind == "agent.woken" and event.data["goal"] is not None:
+            crew = state.goals[event.data["goal"]].crew
+            if event.agent not in crew:
+                crew.append(event.agent)
         elif event.kind == "merge.bounced":
             self._bounced(state, event)
         elif state.active is not None:
@@ -231,7 +236,8 @@ class GoalsReducer:
         elif event.kind == "model.retried":
             goal.used_usd += data.get("cost_usd", 0.0)
             goal.used_tokens += data.get("tokens", 0)
-        elif event.kind == "tool.requested":
+        elif event.kind == "tool.requested" and event.agent not in goal.crew:
+            # A turn of the agent's own without a call is silent, whatever the crew does beside it.
             goal.tool_calls += 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -73,7 +73,8 @@ class KeepFiles(Protocol):
 class Executor:
     """Runs calls of agents in their places. Owner of nothing that outlives a call.
 
-    `keep_files` is asked after each process in a worktree, before the call has its result.
+    `keep_files` is asked after each process in a worktree, before the call has its result. `offered` gives the names of
+    the tools that an agent's model may call; None: all.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Executor:
         child_env: Mapping[str, str],
         sandbox: Sandbox,
         keep_files: KeepFiles | None = None,
+        offered: Callable[[str], frozenset[str] | None] = lambda _agent: None,
     ) -> None:
         self._log = log
         self._effects = effects
@@ -98,6 +100,7 @@ class Executor:
         self._child_env = dict(child_env)
         self._sandbox = sandbox
         self.keep_files = keep_files
+        self.offered = offered
 
     @property
     def state(self) -> ToolsState:
@@ -133,6 +136,10 @@ class Executor:
     ) -> CallResult:
         """Make one call. Never raises for what goes wrong in the call: that is its result."""
         tool, arguments, problem = self._parse(formed)
+        offered = self.offered(agent) if formed.origin == "model" else None
+        if tool is not None and offered is not None and tool.name not in offered:
+            problem = f"There is no tool {tool.name!r}. The tools are: {', '.join(sorted(offered))}."
+            tool = None
         # Not waited for: what comes next is durable after it, and a call that is logged must not be left by a stop.
         requested = self._request(formed, arguments, agent, turn, cause)
         if tool is None:

@@ -82,7 +82,7 @@ def at_every_event(world: World, story: Story, rng: random.Random) -> int:
 def reopen(world: World, point: Point, story: Story, *, ask: bool) -> None:
     """A new process: it opens, every call that had begun has one result, and the next request is valid."""
     with ModelServer(lambda _: Answer("I am here.")) as server:
-        with session_on(server.base_url, world.repo, resume=world.name) as session:
+        with session_on(server.base_url, world.repo, resume=world.name, **story.chosen) as session:
             check_calls(list(session.events()), ended=False)
             if ask:
                 said = session.call(lambda core: core.ask("Are you there?"), timeout=DEADLINE_S)
@@ -97,7 +97,7 @@ def finish(world: World, point: Point, story: Story) -> None:
     assert story.again is not None
     goals: list[int] = []
     with ModelServer(story.again()) as server:
-        with session_on(server.base_url, world.repo, resume=world.name) as session:
+        with session_on(server.base_url, world.repo, resume=world.name, **story.chosen) as session:
             goals = [number for number, goal in session.goals.goals.items() if not goal.cleared]
             for number in goals:
                 handle = session.handle(number)

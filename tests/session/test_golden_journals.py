@@ -98,6 +98,7 @@ def _other_words() -> frames.Frames:
         edited=lambda text: f"Now: {text}",
         cell=lambda text: f"Cell: {text}",
         fence=lambda text: f"<<{text}>>",
+        mail=lambda sender, data: f"{sender}: {data['text']}",
         picture=lambda caption: f"no {caption}",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
+from musecode_jupyter.agents.crew import ASK, Crew, ask_tool
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import LOCATE, Guided
 from musecode_jupyter.agents.landing.tools import COMMIT_FIRST
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Task
+from musecode_jupyter.agents.roles import offered
 from musecode_jupyter.agents.tasks.propose import PROPOSE_TASKS
 from musecode_jupyter.guard.policy import Policy
 from musecode_jupyter.guard.rules import Rules
@@ -147,7 +150,9 @@ class _Work:
         names = [str(name) for event in opened if (name := event.data.get("session"))]
         self._session = names[-1] if names else log.folder.name
         self._workspace = Path(str(events[0].data["workspace"]))
-        log.on_world = lambda _event: None
+        log.on_world = self._world
+        self._runner: FanOutRunner | None = None
+        self._turns: list[asyncio.Task[None]] = []
         self._gate = RerunGate(self._rerun, self._profile)
         stand_in = cast(EventLog, log)
         effects = _NoWorld(self._rerun)
@@ -156,12 +161,13 @@ class _Work:
         self._executor = RerunExecutor(
             log=stand_in,
             effects=effects,
-            registry=Registry.of([*BUILTIN, LOCATE, PROPOSE_TASKS]),
+            registry=Registry.of([*BUILTIN, LOCATE, PROPOSE_TASKS, *([ask_tool(_nobody)] if self._has_crew() else [])]),
             policy=Policy(mode["approvals"], bool(mode["interactive"])),
             approvals=approvals,
             outputs=log.folder,
             child_env={},
             sandbox=cast(Any, None),
+            offered=partial(offered, stand_in),
         )
         self._executor.rerun = self._rerun
         gate = cast(Any, self._gate)
@@ -177,10 +183,12 @@ class _Work:
         stopped = False
         while True:
             await _settled()
-            if work.done():
+            if work.done() and all(turn.done() for turn in self._turns):
                 break
             if self._log.differs is not None:
                 work.cancel()
+                for turn in self._turns:
+                    turn.cancel()
                 self._schedule.end()
                 continue
             if self._schedule.release():
@@ -190,16 +198,40 @@ class _Work:
             else:
                 # What it waits for did not come: the user, the end of the session or of the process stopped it here.
                 work.cancel()
+                for turn in self._turns:
+                    turn.cancel()
             stopped = True
         self._schedule.end()
         await _settled()
-        error = None if work.cancelled() else work.exception()
+        self._log.on_world = lambda _event: None
+        done = [work, *self._turns]
+        errors = [None if each.cancelled() else each.exception() for each in done]
         if self._log.differs is not None:
             raise self._log.differs
         if self._log.suspect is not None and self._log.left():
             raise self._log.suspect
-        if error is not None and not _ended(error):
-            raise error
+        for error in errors:
+            if error is not None and not _ended(error):
+                raise error
+
+    def _world(self, event: Event) -> None:
+        """Let what the user and the world bring have its effect on the work."""
+        if self._runner is not None:
+            _interrupt(self._runner, event)
+        if event.kind == "agent.woken":
+            self._turns.append(asyncio.create_task(self._turn(event)))
+
+    async def _turn(self, woken: Event) -> None:
+        """A turn of a standing agent; whoever asked has its answer from the record."""
+        place = Place(Path(woken.data["place"]), woken.data["worktree"], _no_files)
+        # How it ended was told to whoever asked.
+        with contextlib.suppress(MuseError):
+            await self._loop.turn(Task(woken.agent, place, woken.seq, woken.data["goal"]))
+
+    def _has_crew(self) -> bool:
+        """Whether models were offered to ask standing agents."""
+        seeds = (event for event in self._events if event.kind == "agent.seeded")
+        return any(tool["name"] == ASK for event in seeds for tool in event.data["tools"])
 
     async def _checkpoint(self, task: Task) -> None:
         await self._rerun.checkpoint(task.agent)
@@ -252,7 +284,7 @@ class _Work:
             guided=self._profile == "guided",
         )
         if isinstance(runner, FanOutRunner):
-            self._log.on_world = partial(_interrupt, runner)
+            self._runner = runner
         await runner.run()
 
     def _rest(self, _goal: int) -> None:
@@ -291,6 +323,10 @@ def _ended(error: BaseException) -> bool:
 def _interrupt(runner: FanOutRunner, event: Event) -> None:
     if (task := interrupted_task(event)) is not None:
         runner.interrupt(task, event.data["why"])
+
+
+def _nobody() -> Crew:
+    raise AssertionError("what was asked was answered in the record")
 
 
 async def _no_files() -> list[str]:

@@ -1,0 +1,216 @@
+"""The agents that stand from the beginning and sleep until something wakes them: their turns, one at a time each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from pydantic import Field
+
+from musecode_jupyter.agents.loop import Loop
+from musecode_jupyter.agents.mail.box import Mailbox
+from musecode_jupyter.agents.mind import Task
+from musecode_jupyter.agents.roles import STANDING, role
+from musecode_jupyter.agents.state import AgentsState
+from musecode_jupyter.log import EventLog
+from musecode_jupyter.runtime.errors import LogError, MuseError, ToolProblem
+from musecode_jupyter.runtime.process import to_the_end
+from musecode_jupyter.tools.registry import Arguments, Outcome, Place, Tool, ToolContext
+
+logger = logging.getLogger(__name__)
+
+ASK = "ask"
+MAX_STEPS = 30
+"""Model calls of one turn of a standing agent."""
+CUT_OFF = "A restart cut the question off before it was answered. Ask again if you still need the answer."
+NO_ANSWER = "it ended its turn without a word"
+
+
+@dataclass
+class Crew:
+    """Owner of the turns of the standing agents; used on the runtime thread.
+
+    `goal_of` gives the goal for which an agent works now. A turn is begun by mail alone: no cause, no model call. None
+    is begun by a standing agent: they ask nobody.
+    """
+
+    log: EventLog
+    loop: Loop
+    mailbox: Mailbox
+    goal_of: Callable[[str], int | None]
+    opened: bool = False
+    """Whether turns may begin: not while a restart settles what was left open."""
+    _turns: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _places: dict[int, Place] = field(default_factory=dict)
+    _answers: dict[int, asyncio.Future[str]] = field(default_factory=dict)
+    _limits: dict[str, int] = field(default_factory=dict)
+    _told: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def busy(self) -> list[str]:
+        """Who is in a turn."""
+        return [name for name, task in self._turns.items() if not task.done()]
+
+    async def ask(self, sender: str, to: str, question: str, place: Place, cause: int) -> str:
+        """Put a question to a standing agent, which looks at `place`; returns its answer.
+
+        Raises MuseError if its turn ended without one. Whoever stops asking ends the turn, unless others wait too.
+        """
+        if not self.opened:
+            raise ToolProblem(CUT_OFF)
+        sent = self.mailbox.send(
+            sender, to, subject="question", topic=f"question {cause}", text=question, cause=(cause,)
+        )
+        self._places[sent.seq] = place
+        answer = self._answers[sent.seq] = asyncio.get_running_loop().create_future()
+        self._wake(to)
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            await to_the_end(self._withdraw(sent.seq, to))
+            raise
+        finally:
+            answer.cancel()
+            self._answers.pop(sent.seq, None)
+            self._places.pop(sent.seq, None)
+
+    async def _withdraw(self, letter: int, to: str) -> None:
+        """Take back a question that nobody waits for any more."""
+        self._answers.pop(letter, None)
+        known = self.mailbox.state.letters.get(letter)
+        if known is not None and not known.delivered:
+            self.mailbox.drop(letter, "whoever asked was stopped")
+        elif letter in self.mailbox.state.unread(to):
+            await self._end_turn(to)
+            self._wake(to)
+
+    async def rest(self) -> None:
+        """End all turns, as other work begins or the session ends."""
+        await asyncio.gather(*(self._end_turn(name) for name in list(self._turns)))
+
+    def settle(self) -> None:
+        """After a restart: nobody waits any more for the answers to questions that were open."""
+        for seq, letter in list(self.mailbox.state.letters.items()):
+            if letter.asks and letter.delivered:
+                self.log.post("mail.acknowledged", {"mail": seq}, agent=letter.to, cause=(seq,))
+            elif letter.asks:
+                self.mailbox.drop(seq, "whoever asked was cut off by a restart")
+
+    def before_step(self, task: Task) -> None:
+        """Bring mail to an agent that is about to take a step; notes only at the first step of a turn.
+
+        Raises MuseError if a standing agent has come to the limit of model calls of a turn.
+        """
+        if task.agent in STANDING:
+            if self._steps(task.agent) >= self._limits.get(task.agent, MAX_STEPS):
+                raise MuseError(f"no answer after {MAX_STEPS} model calls")
+            self.mailbox.deliver(task.agent, digest=False)
+            return
+        state = self.log.state("agents")
+        assert isinstance(state, AgentsState)
+        turn = state.agents[task.agent].turn
+        self.mailbox.deliver(task.agent, digest=self._told.get(task.agent) != turn)
+        self._told[task.agent] = turn
+
+    def _steps(self, name: str) -> int:
+        """How many model calls the agent has made so far."""
+        state = self.log.state("agents")
+        assert isinstance(state, AgentsState)
+        return state.agents[name].steps
+
+    def _wake(self, name: str) -> None:
+        task = self._turns.get(name)
+        if task is None or task.done():
+            self._turns[name] = asyncio.create_task(self._run(name), name=f"turns of {name}")
+
+    async def _run(self, name: str) -> None:
+        while (
+            question := next((seq for seq in self.mailbox.state.waiting(name) if seq in self._places), None)
+        ) is not None:
+            await self._turn(name, question)
+
+    async def _turn(self, name: str, question: int) -> None:
+        """One turn, in the place of whoever asked; other questions wait for turns of their own."""
+        place, asked = self._places[question], self.mailbox.state.letters[question]
+        goal, why = self.goal_of(asked.sender), f"asked by {asked.sender}"
+        woken = self.log.post(
+            "agent.woken",
+            {"why": why, "goal": goal, "place": str(place.root), "worktree": place.worktree},
+            agent=name,
+            cause=(question,),
+        )
+        self.log.post("agent.state", {"state": "running", "why": why}, agent=name)
+        self._limits[name] = self._steps(name) + MAX_STEPS
+        answer, problem = "", NO_ANSWER
+        try:
+            self.mailbox.deliver(name, digest=True, question=question)
+            await self.log.flush()
+            answer = (await self.loop.turn(Task(name, place, woken.seq, goal))).text
+        except asyncio.CancelledError:
+            problem = "it was stopped"
+            raise
+        except LogError:
+            raise
+        except MuseError as error:
+            problem = str(error)
+        finally:
+            if self.log.writable:
+                self._close(name, answer, problem)
+
+    def _close(self, name: str, answer: str, problem: str) -> None:
+        """Acknowledge what the turn was about, and hand the answer to whoever asked."""
+        for seq, letter in self.mailbox.acknowledge(name).items():
+            waiting = self._answers.get(seq)
+            if waiting is None or waiting.done():
+                continue
+            if answer.strip():
+                sent = self.mailbox.send(
+                    name, letter.sender, subject="answer", topic=letter.topic, text=answer, reply_to=seq, cause=(seq,)
+                )
+                # It is in their conversation as the result of the call that asked.
+                self.log.post("mail.acknowledged", {"mail": sent.seq}, agent=letter.sender, cause=(sent.seq,))
+                waiting.set_result(answer)
+            else:
+                waiting.set_exception(ToolProblem(f"{name} did not answer: {problem}."))
+        self.log.post("agent.state", {"state": "idle", "why": "" if answer.strip() else problem}, agent=name)
+
+    async def _end_turn(self, name: str) -> None:
+        task = self._turns.get(name)
+        if task is None or task.done():
+            return
+        task.cancel()
+        await asyncio.wait([task])
+
+
+class AskArguments(Arguments):
+    """Arguments of `ask`."""
+
+    agent: str = Field(description="who is asked")
+    question: str = Field(description="all that is needed to answer it; the agent sees nothing of this conversation")
+
+
+def ask_tool(crew: Callable[[], Crew]) -> Tool:
+    """`ask`: a question to a standing agent, whose answer is the call's result."""
+    return Tool(
+        name=ASK,
+        description=" ".join(
+            [
+                "Ask a standing agent of the crew, which keeps what it has read.",
+                *(f"{name}: {role(name).purpose}" for name in STANDING),
+            ]
+        ),
+        arguments=AskArguments,
+        effect="read",
+        run=partial(_ask, crew),
+    )
+
+
+async def _ask(crew: Callable[[], Crew], context: ToolContext, arguments: AskArguments) -> Outcome:
+    if arguments.agent not in STANDING:
+        raise ToolProblem(f"There is no {arguments.agent!r} to ask. There are: {', '.join(STANDING)}.")
+    if not arguments.question.strip():
+        raise ToolProblem("The question is empty.")
+    return Outcome(await crew().ask(context.agent, arguments.agent, arguments.question, context.place, context.call))

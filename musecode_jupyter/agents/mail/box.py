@@ -1,0 +1,84 @@
+"""Sends mail under the reporting policy, brings it into conversations between two steps, and acknowledges it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from musecode_jupyter.agents.mail.policy import Subject, judge
+from musecode_jupyter.agents.mail.state import Letter, MailState, Priority
+from musecode_jupyter.log import EventLog
+from musecode_jupyter.log.events import Event
+
+
+@dataclass(frozen=True)
+class Mailbox:
+    """All mail of a session; used on the runtime thread. What it knows is in the log."""
+
+    log: EventLog
+
+    @property
+    def state(self) -> MailState:
+        """Letters as folded."""
+        state = self.log.state("mail")
+        assert isinstance(state, MailState)
+        return state
+
+    def send(
+        self,
+        sender: str,
+        to: str,
+        *,
+        subject: Subject,
+        topic: str,
+        text: str,
+        priority: Priority = "next",
+        claims: tuple[int, ...] = (),
+        reply_to: int | None = None,
+        cause: tuple[int, ...] = (),
+    ) -> Event:
+        """Send a letter; how soon it is delivered is decided by the policy."""
+        verdict = judge(self.state.waiting(to), sender, subject, topic, priority)
+        sent = self.log.post(
+            "mail.sent",
+            {
+                "to": to,
+                "priority": verdict.priority,
+                "topic": topic,
+                "text": text,
+                "reason": verdict.reason,
+                "claims": list(claims),
+                "asks": subject == "question",
+                "reply_to": reply_to,
+            },
+            agent=sender,
+            cause=cause,
+        )
+        for seq, why in verdict.dropped.items():
+            self.drop(seq, why, cause=(sent.seq,))
+        return sent
+
+    def deliver(self, to: str, *, digest: bool, question: int | None = None) -> list[int]:
+        """Bring what waits into the conversation of `to`, notes too if `digest`; returns the letters.
+
+        Of those that wait for an answer only `question`: each has a turn of its own.
+        """
+        ready = [
+            seq
+            for seq, each in self.state.waiting(to).items()
+            if (seq == question if each.asks else digest or each.priority != "digest")
+        ]
+        for seq in ready:
+            self.log.post("mail.delivered", {"mail": seq}, agent=to, cause=(seq,))
+        return ready
+
+    def acknowledge(self, to: str) -> dict[int, Letter]:
+        """The turn of `to` has ended: what was delivered in it is not delivered again. Returns those letters."""
+        read = dict(self.state.unread(to))
+        for seq in read:
+            self.log.post("mail.acknowledged", {"mail": seq}, agent=to, cause=(seq,))
+        return read
+
+    def drop(self, seq: int, why: str, cause: Iterable[int] = ()) -> None:
+        """Take back what was not delivered."""
+        self.log.post("mail.dropped", {"mail": seq, "why": why}, agent=self.state.letters[seq].to, cause=(seq, *cause))

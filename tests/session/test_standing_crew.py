@@ -1,0 +1,130 @@
+"""The standing crew: one for the session, asked by the lead, woken by mail alone, the same after a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fixtures.crew_scripts import Asking, ask, is_explorer
+from fixtures.model_scripts import Answer, Call, ParsedRequest
+from fixtures.model_server import ModelServer
+from fixtures.session_bench import DONE, EDIT, Repo, Watch, end, kinds, only, session_on, start
+
+from musecode_jupyter.session.replay import prove
+
+
+@pytest.fixture
+def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repo:
+    monkeypatch.setenv("MUSECODE_HOME", str(tmp_path / "home"))
+    return Repo(tmp_path / "repo")
+
+
+def test_the_explorer_answers_from_what_it_has_read_and_stays_for_the_next_goal(repo: Repo) -> None:
+    model = Asking(ask("What does answer.txt say?"), ask("What does answer.txt say?"), EDIT, DONE)
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on") as session:
+        assert end(start(session)).met
+        repo.commit({"answer.txt": "wrong\n"})
+        assert end(start(session)).met
+        events, folder = list(session.events()), session.folder
+    answers = [e.data["output"] for e in only(events, "tool.finished") if e.data["output"] == "It says: wrong."]
+    assert len(answers) == 4
+    assert [event.agent for event in only(events, "agent.created")] == ["lead", "explorer"]
+    reads = [e for e in only(events, "tool.requested") if e.agent == "explorer"]
+    assert [event.data["arguments"]["path"] for event in reads] == ["answer.txt"], "it read again what it knew"
+    for before, after in zip(model.explored, model.explored[1:], strict=False):
+        assert after.items[: len(before.items)] == before.items, "a prompt does not extend the one before it"
+    woken = only(events, "agent.woken")
+    assert len(woken) == 4
+    sent = {event.seq for event in only(events, "mail.sent") if event.agent == "lead"}
+    assert {event.cause[0] for event in woken} == sent
+    proof = prove(folder)
+    assert proof.ok, proof.problem
+    assert not proof.unchecked
+
+
+def test_its_calls_count_for_the_goal_of_whoever_asked(repo: Repo) -> None:
+    model = Asking(ask("What does answer.txt say?"), EDIT, DONE)
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on") as session:
+        handle = start(session)
+        assert end(handle).met
+        explorer = session.ledger.by_agent["explorer"]
+        lead = session.ledger.by_agent["lead"]
+        assert explorer.calls == 2
+        assert handle.result.model_calls == explorer.calls + lead.calls
+        assert handle.result.usd == pytest.approx(explorer.usd + lead.usd)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (ask("Who?", agent="stranger"), "There is no 'stranger' to ask. There are: explorer."),
+        (ask("  "), "The question is empty."),
+    ],
+)
+def test_a_question_that_cannot_be_put_is_refused_and_says_why(repo: Repo, answer: Answer, told: str) -> None:
+    with (
+        ModelServer(Asking(answer, EDIT, DONE)) as server,
+        session_on(server.base_url, repo.root, crew="on") as session,
+    ):
+        assert end(start(session)).met
+        events = list(session.events())
+    assert [event.data["output"] for event in only(events, "tool.failed")] == [told]
+    assert "agent.woken" not in kinds(events)
+
+
+def test_an_agent_cannot_use_a_tool_that_its_role_lacks(repo: Repo) -> None:
+    def model(request: ParsedRequest) -> Answer:
+        if is_explorer(request):
+            return EDIT if request.items[-1]["type"] == "message" else Answer(request.items[-1]["output"])
+        done = sum(item["type"] == "tool_result" for item in request.items)
+        return [ask("Correct it yourself."), EDIT, DONE][min(done, 2)]
+
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on") as session:
+        assert end(start(session)).met
+        events, folder = list(session.events()), session.folder
+    assert [event.agent for event in only(events, "file.changed")] == ["lead"]
+    (refused,) = only(events, "tool.failed")
+    assert refused.agent == "explorer"
+    assert refused.data["output"] == "There is no tool 'edit'. The tools are: read, search."
+    assert prove(folder).problem is None
+
+
+def test_stopping_whoever_asked_ends_the_turn_and_leaves_nothing_open(repo: Repo) -> None:
+    asked = []
+
+    def model(request: ParsedRequest) -> Answer:
+        if is_explorer(request):
+            asked.append(request)
+            return Answer("", [Call("read", {"path": "answer.txt"})])
+        done = sum(item["type"] == "tool_result" for item in request.items)
+        return [ask("What does answer.txt say?"), EDIT, DONE][min(done, 2)]
+
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on") as session:
+        watch = Watch(session)
+        handle = start(session)
+        watch.until("file.observed", path="answer.txt")
+        handle.stop()
+        events = list(session.events())
+        asked_for = len(asked)
+        assert session.read(lambda core: core.crew.busy) == []
+        assert session.read(lambda core: core.crew.mailbox.state.letters) == {}
+        states = {event.agent: event.data for event in only(events, "agent.state")}
+        assert states["explorer"] == {"state": "idle", "why": "it was stopped"}
+        assert len(asked) == asked_for
+        folder = session.folder
+    assert prove(folder).problem is None
+
+
+def test_a_turn_that_never_ends_is_ended_and_whoever_asked_is_told(repo: Repo) -> None:
+    def model(request: ParsedRequest) -> Answer:
+        if is_explorer(request):
+            return Answer("", [Call("search", {"pattern": "x"})])
+        done = sum(item["type"] == "tool_result" for item in request.items)
+        return [ask("What does answer.txt say?"), EDIT, DONE][min(done, 2)]
+
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on") as session:
+        assert end(start(session)).met
+        events, folder = list(session.events()), session.folder
+    (failed,) = [event for event in only(events, "tool.failed") if event.agent == "lead"]
+    assert failed.data["output"] == "explorer did not answer: no answer after 30 model calls."
+    assert prove(folder).problem is None
