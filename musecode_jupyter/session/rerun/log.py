@@ -85,7 +85,9 @@ class RerunLog:
         self.suspect = None
         self._reached = 0
         self._last = {}
-        self.reach(self._left[0].seq - 1 if self._left else stretch.start.seq)
+        # A turn that begins before the first command is begun by whoever runs the stretch.
+        first = next((each.seq for each in stretch.events if issued(each) or each.kind == "agent.woken"), None)
+        self.reach(stretch.start.seq if first is None else first - 1)
 
     def reach(self, seq: int) -> None:
         """Let come about what the user and the world brought up to event `seq`."""
@@ -94,6 +96,13 @@ class RerunLog:
             self._reached += 1
             self._come(event)
             self.on_world(event)
+
+    def wake(self) -> bool:
+        """Let come about all up to the next turn of a standing agent; False if none begins any more."""
+        woken = next((event for event in self._world[self._reached :] if event.kind == "agent.woken"), None)
+        if woken is not None:
+            self.reach(woken.seq)
+        return woken is not None
 
     def answer(self, to: int) -> None:
         """Let come about all that came of the call, request or question `to`."""

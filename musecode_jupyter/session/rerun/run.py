@@ -191,7 +191,8 @@ class _Work:
                     turn.cancel()
                 self._schedule.end()
                 continue
-            if self._schedule.release():
+            # What somebody waits for that never came does not keep others from going on meanwhile.
+            if self._schedule.release() or self._log.wake():
                 continue
             if stopped:
                 self._schedule.end()
