@@ -10,6 +10,7 @@ from functools import partial
 
 from pydantic import Field
 
+from musecode_jupyter.agents.crew_state import FILES, HARNESS, CrewState
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mail.box import Mailbox
 from musecode_jupyter.agents.mind import Task
@@ -90,6 +91,8 @@ class Crew:
     async def rest(self) -> None:
         """End all turns, as other work begins or the session ends."""
         await asyncio.gather(*(self._end_turn(name) for name in list(self._turns)))
+        for seq in self._answers:
+            self._refuse(seq, "Other work has begun.")
 
     def settle(self) -> None:
         """After a restart: nobody waits any more for the answers to questions that were open."""
@@ -127,10 +130,14 @@ class Crew:
             self._turns[name] = asyncio.create_task(self._run(name), name=f"turns of {name}")
 
     async def _run(self, name: str) -> None:
-        while (
-            question := next((seq for seq in self.mailbox.state.waiting(name) if seq in self._places), None)
-        ) is not None:
-            await self._turn(name, question)
+        while asked := [seq for seq in self.mailbox.state.waiting(name) if seq in self._places]:
+            try:
+                await self._turn(name, asked[0])
+            except LogError as problem:
+                # The log cannot be written: nobody waits for what can never come.
+                for seq in self._answers:
+                    self._refuse(seq, str(problem))
+                raise
 
     async def _turn(self, name: str, question: int) -> None:
         """One turn, in the place of whoever asked; other questions wait for turns of their own."""
@@ -143,9 +150,10 @@ class Crew:
             cause=(question,),
         )
         self.log.post("agent.state", {"state": "running", "why": why}, agent=name)
-        self._limits[name] = self._steps(name) + MAX_STEPS
         answer, problem = "", NO_ANSWER
         try:
+            self._limits[name] = self._steps(name) + MAX_STEPS
+            self._say_what_changed(name)
             self.mailbox.deliver(name, digest=True, question=question)
             await self.log.flush()
             answer = (await self.loop.turn(Task(name, place, woken.seq, goal))).text
@@ -156,9 +164,24 @@ class Crew:
             raise
         except MuseError as error:
             problem = str(error)
+        except Exception as error:
+            logger.exception("a turn of %s ended in an unexpected error", name)
+            problem = f"unexpected {type(error).__name__}: {error}"
         finally:
             if self.log.writable:
                 self._close(name, answer, problem)
+
+    def _say_what_changed(self, name: str) -> None:
+        """Tell the agent which of the files that it has read are not as it read them any more."""
+        state = self.log.state("crew")
+        assert isinstance(state, CrewState)
+        changed = dict(state.agents[name].changed)
+        if changed:
+            text = (
+                f"Changed since you read them: {', '.join(sorted(changed))}. Read them again before you rely on them."
+            )
+            cause = tuple(sorted(set(changed.values())))
+            self.mailbox.send(HARNESS, name, subject="note", topic=FILES, text=text, cause=cause)
 
     def _close(self, name: str, answer: str, problem: str) -> None:
         """Acknowledge what the turn was about, and hand the answer to whoever asked."""
@@ -174,8 +197,13 @@ class Crew:
                 self.log.post("mail.acknowledged", {"mail": sent.seq}, agent=letter.sender, cause=(sent.seq,))
                 waiting.set_result(answer)
             else:
-                waiting.set_exception(ToolProblem(f"{name} did not answer: {problem}."))
+                self._refuse(seq, f"{name} did not answer: {problem.removesuffix('.')}.")
         self.log.post("agent.state", {"state": "idle", "why": "" if answer.strip() else problem}, agent=name)
+
+    def _refuse(self, question: int, why: str) -> None:
+        waiting = self._answers.get(question)
+        if waiting is not None and not waiting.done():
+            waiting.set_exception(ToolProblem(why))
 
     async def _end_turn(self, name: str) -> None:
         task = self._turns.get(name)

@@ -21,6 +21,7 @@ from musecode_jupyter.jupyter.notebook_commands import ask, cells, run, variable
 from musecode_jupyter.jupyter.rule_words import rules
 from musecode_jupyter.runtime.errors import LogReadOnly, UsageProblem
 from musecode_jupyter.session import GoalHandle, GoalResult, Session
+from musecode_jupyter.session.agents_view import agents_lines
 from musecode_jupyter.session.fork import lineage_of
 from musecode_jupyter.session.lines import events_table
 from musecode_jupyter.session.summary import BEHIND, summarise
@@ -128,13 +129,8 @@ def show_static(host: Host) -> None:
 
 def _agents(host: Host, _rest: str) -> None:
     session = host.opened()
-    agents = session.read(lambda core: core.agents.model_copy(deep=True)).agents
-    ledger = session.ledger
-    for name, record in agents.items():
-        spent = ledger.by_agent.get(name)
-        cost = "" if spent is None else f", {spent.calls} model calls, {spent.tokens} tokens, {spent.usd:.4f} USD"
-        why = f" ({record.why})" if record.why else ""
-        print(f"{name}: {record.role}, {record.profile}, {record.model}: {record.state}{why}{cost}")
+    for line in session.read(agents_lines):
+        print(line)
     for number, question in session.approvals.pending.items():
         print(f"approval {number} waits, asked by {question.agent}: {question.rule}")
 

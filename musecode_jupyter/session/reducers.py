@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from musecode_jupyter.agents.crew_state import CrewReducer
 from musecode_jupyter.agents.landing.state import MergesReducer
 from musecode_jupyter.agents.mail.state import MailReducer
 from musecode_jupyter.agents.state import AgentsReducer
@@ -31,6 +32,7 @@ def all_reducers() -> list[Reducer[Any]]:
         HeldFilesReducer(),
         AgentsReducer(),
         MailReducer(),
+        CrewReducer(),
         MergesReducer(),
         TasksReducer(),
         GoalsReducer(),

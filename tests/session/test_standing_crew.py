@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from fixtures.model_scripts import Answer, Call, ParsedRequest
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import DONE, EDIT, Repo, Watch, end, kinds, only, session_on, start
 
+from musecode_jupyter.session.agents_view import agents_lines
 from musecode_jupyter.session.replay import prove
 
 
@@ -40,6 +42,22 @@ def test_the_explorer_answers_from_what_it_has_read_and_stays_for_the_next_goal(
     proof = prove(folder)
     assert proof.ok, proof.problem
     assert not proof.unchecked
+
+
+def test_it_is_told_what_has_changed_since_it_read_it_and_only_that_once(repo: Repo) -> None:
+    other = ask("What does other.txt say?")
+    model = Asking(ask("What does answer.txt say?"), EDIT, other, other, DONE)
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on") as session:
+        assert end(start(session)).met
+        events = list(session.events())
+    (changed,) = only(events, "file.changed")
+    (note,) = [event for event in only(events, "mail.sent") if event.agent == "harness"]
+    assert note.data["to"] == "explorer"
+    assert note.data["text"].startswith("Changed since you read them: answer.txt. ")
+    assert note.data["priority"] == "digest"
+    assert note.cause == (changed.seq,)
+    texts = ["\n".join(item.get("text", "") for item in request.items) for request in model.explored]
+    assert [text.count("Changed since you read them") for text in texts] == [0, 0, 1, 1]
 
 
 def test_its_calls_count_for_the_goal_of_whoever_asked(repo: Repo) -> None:
@@ -127,4 +145,27 @@ def test_a_turn_that_never_ends_is_ended_and_whoever_asked_is_told(repo: Repo) -
         events, folder = list(session.events()), session.folder
     (failed,) = [event for event in only(events, "tool.failed") if event.agent == "lead"]
     assert failed.data["output"] == "explorer did not answer: no answer after 30 model calls."
+    assert prove(folder).problem is None
+
+
+def test_after_a_restart_it_comes_back_suspended_and_knows_what_it_knew(repo: Repo) -> None:
+    model = Asking(ask("What does answer.txt say?"), EDIT, DONE)
+    with ModelServer(model) as server:
+        with session_on(server.base_url, repo.root, crew="on") as session:
+            assert end(start(session)).met
+            name = session.id
+        repo.commit({"answer.txt": "wrong\n"})
+        before = model.explored[-1]
+        with session_on(server.base_url, repo.root, resume=name, crew="on") as session:
+            assert session.read(lambda core: core.agents.agents["explorer"].state) == "suspended"
+            assert len(model.explored) == 2, "a model call without a cause"
+            assert end(start(session)).met
+            lines = session.read(agents_lines)
+            folder = session.folder
+    assert model.explored[2].items[: len(before.items)] == before.items
+    assert [line.partition(":")[0] for line in lines] == ["lead", "explorer"]
+    told = r"explorer, driver, \S+: idle, 3 model calls, .* woken last: asked by lead .* 1 files read"
+    assert re.search(told, lines[1])
+        r"explorer, driver, \S+: idle, 3 model calls, .* woken last: asked by lead .* 1 files read", lines[1]
+    )
     assert prove(folder).problem is None

@@ -1,0 +1,33 @@
+"""Who is there and doing what, in lines: state, what woke it, what it holds, what it costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from musecode_jupyter.agents.crew_state import CrewState
+
+if TYPE_CHECKING:
+    from musecode_jupyter.session.core import SessionCore
+
+
+def agents_lines(core: SessionCore) -> list[str]:
+    """A line for each agent, in the order in which they were made, and one for what waits for it to read."""
+    state = core.log.state("crew")
+    assert isinstance(state, CrewState)
+    lines: list[str] = []
+    for name, record in core.agents.agents.items():
+        held = state.agents[name]
+        spent = core.ledger.by_agent.get(name)
+        cost = "" if spent is None else f", {spent.calls} model calls, {spent.tokens} tokens, {spent.usd:.4f} USD"
+        why = f" ({record.why})" if record.why else ""
+        parts = [f"{record.role}, {record.profile}, {record.model}: {record.state}{why}{cost}"]
+        if held.woken is not None:
+            parts.append(f"woken last: {held.why} (event {held.woken})")
+        if held.read:
+            changed = f", {len(held.changed)} changed since" if held.changed else ""
+            parts.append(f"{len(held.read)} files read{changed}")
+        waiting = core.crew.mailbox.state.waiting(name)
+        if waiting:
+            parts.append(f"{len(waiting)} letters wait")
+        lines.append(f"{name}: {'; '.join(parts)}")
+    return lines
