@@ -5,13 +5,21 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.log.fold import Slice
 from musecode_jupyter.tools.state import CLOSING
 
+# What an agent does itself.
+_OWN = frozenset(
+    {
+        *("agent.state", "agent.seeded", "model.requested", "model.completed", "model.failed", "model.abandoned"),
+        *("tool.requested", *CLOSING),
+    }
+)
 # Events of tasks that speak to a worker or the lead, by the field that holds what is said.
 _OF_TASKS = {"task.leased": "text", "task.bounced": "report", "tasks.tried": "report"}
 
 
-class OpenModelCall(BaseModel):
+class OpenModelCall(Slice):
     """A call of the model without a result; `requested` is the seq of its tool.requested event, once there is one."""
 
     call_id: str
@@ -20,7 +28,7 @@ class OpenModelCall(BaseModel):
     requested: int | None = None
 
 
-class AgentRecord(BaseModel):
+class AgentRecord(Slice):
     """One agent. `view` holds the seqs of the events that make up its conversation, in prompt order.
 
     Messages that arrive while a request or calls are open wait in `held`, so that calls and results stay paired and
@@ -55,6 +63,12 @@ class AgentsReducer:
     """Folds agent.*, and what of user.*, model.*, tool.*, goal.*, task.* and mail.* concerns a conversation."""
 
     name = "agents"
+    kinds = frozenset(
+        {
+            *("agent.created", "agent.woken", "user.message", "user.steer", "notebook.attached", "mail.delivered"),
+            *("goal.set", "goal.judged", "goal.edited", *_OF_TASKS, *_OWN),
+        }
+    )
 
     def initial(self) -> AgentsState:
         return AgentsState()
@@ -62,7 +76,10 @@ class AgentsReducer:
     def apply(self, state: AgentsState, event: Event) -> None:
         data = event.data
         kind = event.kind
-        if kind == "agent.created":
+        if kind in _OWN:
+            if event.agent in state.agents:
+                self._own(state, state.agents[event.agent], event)
+        elif kind == "agent.created":
             state.agents[event.agent] = AgentRecord(
                 role=data["role"], profile=data["profile"], model=data["model"], since=event.seq
             )
@@ -78,8 +95,6 @@ class AgentsReducer:
             self._say(state, event.agent, data["mail"], new_turn=False)
         elif kind == "agent.woken":
             state.agents[event.agent].turn += 1
-        elif event.agent in state.agents:
-            self._own(state, state.agents[event.agent], event)
 
     def _say(self, state: AgentsState, name: str, seq: int, *, new_turn: bool) -> None:
         record = state.agents.get(name)

@@ -48,6 +48,7 @@ class ApprovalsReducer:
 
     # Not "approvals", which also held the rules.
     name = "questions"
+    kinds = frozenset({"approval.requested", *_ENDINGS})
 
     def initial(self) -> ApprovalsState:
         return ApprovalsState()

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pydantic import BaseModel, Field
 
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.log.fold import Slice
 from musecode_jupyter.runtime.errors import BudgetExceeded
 
 
-class Spent(BaseModel):
+class Spent(Slice):
     """Money in USD, tokens as the server counted them (`estimated_calls` had no usage), calls that were settled.
 
     Where the server counted none, but may charge, `usd` and `input` hold the reserve: after a missing usage, and after
@@ -67,6 +68,12 @@ class LedgerReducer:
     """Folds model.* and budget.* events."""
 
     name = "ledger"
+    kinds = frozenset(
+        {
+            *("model.requested", "model.retried", "model.completed", "model.failed", "model.abandoned"),
+            *("session.forked", "budget.set"),
+        }
+    )
 
     def initial(self) -> LedgerState:
         return LedgerState()

@@ -59,6 +59,7 @@ class RulesReducer:
     """Folds rule.* events."""
 
     name = "rules"
+    kinds = frozenset({"rule.added", "rule.removed", "session.forked"})
 
     def initial(self) -> RulesState:
         return RulesState()

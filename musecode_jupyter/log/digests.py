@@ -31,6 +31,8 @@ def _plain(value: object) -> object:
 
 
 _encode = canonical_encoder(_plain, sort_keys=True)
+state_json = canonical_encoder(_plain)
+"""JSON of a slice of the state, as digests are taken of, with the entries of mappings in their own order."""
 
 
 class SliceText:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from musecode_jupyter.log.digests import SliceText, digest_of_text, shape
+from musecode_jupyter.log.digests import SliceText, digest_of_text, shape, state_json
 from musecode_jupyter.log.events import Event, canonical
 from musecode_jupyter.runtime.errors import LogError
 
 State = TypeVar("State", bound=BaseModel)
+
+
+class Slice(BaseModel):
+    """A base for models of the state that change often: setting a field is as cheap as that of any object.
+
+    The state is made of events, whose data was validated; a model of pydantic validates no assignment either, but takes
+    ten times as long for one.
+    """
+
+    if not TYPE_CHECKING:
+        __setattr__ = object.__setattr__
 
 
 class Reducer(Protocol[State]):
@@ -23,6 +34,9 @@ class Reducer(Protocol[State]):
     of the program by `name` and shape (see `digests.shape`): a change of the state's fields is noticed as another
     shape. A reducer whose slice comes out differently from the same events than in a released version, in the same
     shape, takes a new `name`, so that digests of older logs are not compared with it.
+
+    A reducer may have `kinds`, a set of the kinds of events that can change its slice: `apply` is called for them only.
+    If all events concern it in some way, it may have `glance` besides, which is called for each, before `apply`.
     """
 
     @property
@@ -37,6 +51,13 @@ class Reducer(Protocol[State]):
     def apply(self, state: State, event: Event) -> None:
         """Change `state` in place by one event."""
         ...
+
+
+def _steps(reducer: Reducer[Any], kind: str) -> list[Callable[[Any, Event], None]]:
+    """What is done of `reducer` for an event of `kind`."""
+    kinds = getattr(reducer, "kinds", None)
+    glance = [reducer.glance] if hasattr(reducer, "glance") else []
+    return [*glance, reducer.apply] if kinds is None or kind in kinds else glance
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +81,16 @@ class Fold:
         if len(self._states) != len(self._reducers):
             raise ValueError(f"two reducers share a name: {[each.name for each in self._reducers]}")
         self._texts = {name: SliceText() for name in self._states}
-        self._steps = [(each.apply, self._states[each.name]) for each in self._reducers]
+        self._steps: dict[str, list[tuple[Callable[[Any, Event], None], BaseModel]]] = {}
 
     def apply(self, event: Event) -> None:
         """Bring every slice up to `event`."""
-        for apply, state in self._steps:
+        steps = self._steps.get(event.kind)
+        if steps is None:
+            steps = self._steps[event.kind] = [
+                (step, self._states[each.name]) for each in self._reducers for step in _steps(each, event.kind)
+            ]
+        for apply, state in steps:
             apply(state, event)
 
     def state(self, name: str) -> BaseModel:
@@ -89,6 +115,24 @@ class Fold:
         texts = {name: self._texts[name].of(state) for name, state in self._states.items()}
         whole = "{" + ",".join(f"{canonical(name)}:{text}" for name, text in texts.items()) + "}"
         return digest_of_text(whole), {name: digest_of_text(text) for name, text in texts.items()}
+
+    def states_text(self) -> str:
+        """JSON of all slices by name, from which `restore` makes them again."""
+        return state_json(self._states)
+
+    def restore(self, states: Mapping[str, Any]) -> None:
+        """Put slices in place as `states_text` told them, all of them; whether they are right, their digest says.
+
+        Raises
+        ------
+        ValueError
+            What is given is not of the form of these slices; nothing was changed.
+        """
+        if states.keys() != self._states.keys():
+            raise ValueError(f"slices {sorted(states)} instead of {sorted(self._states)}")
+        self._states = {name: type(state).model_validate(states[name]) for name, state in self._states.items()}
+        self._texts = {name: SliceText() for name in self._states}
+        self._steps = {}
 
     def shapes(self) -> dict[str, str]:
         """The id of the form of each slice, by name (see `digests.shape`)."""

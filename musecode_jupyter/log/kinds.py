@@ -649,3 +649,8 @@ KINDS: dict[str, type[Payload]] = {
     "budget.exceeded": BudgetExceededEvent,
     "secret.redacted": SecretRedacted,
 }
+
+
+def kinds_with(*prefixes: str) -> frozenset[str]:
+    """All kinds that begin with one of `prefixes`."""
+    return frozenset(kind for kind in KINDS if kind.startswith(prefixes))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from musecode_jupyter.agents.tasks.state import TasksReducer
-from musecode_jupyter.log import EventLog
+from musecode_jupyter.agents.tasks.state import TasksReducer, TasksState
+from musecode_jupyter.log import EventLog, Fold
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session.fork import unrecorded
-from musecode_jupyter.skills.goal_state import GoalsReducer
+from musecode_jupyter.skills.goal_state import GoalsReducer, GoalsState
 from musecode_jupyter.workspace.git import Git
-from musecode_jupyter.workspace.held_files import HeldFiles, HeldFilesReducer
+from musecode_jupyter.workspace.held_files import HeldFiles, HeldFilesReducer, HeldFilesState
 from musecode_jupyter.workspace.restore import lay_out, require_free
 
 
@@ -64,17 +64,18 @@ def session_at(folder: Path, seq: int | None = None) -> SessionAt:
             f"The log of session {folder.name} is damaged after event {damaged[0].last_good_seq}: what the files were "
             "at later events is not known."
         )
-    files, goals, tasks = HeldFilesReducer(), GoalsReducer(), TasksReducer()
-    held, goal_state, task_state = files.initial(), goals.initial(), tasks.initial()
+    fold = Fold([HeldFilesReducer(), GoalsReducer(), TasksReducer()])
+    held, goal_state, task_state = fold.state("files"), fold.state("goals"), fold.state("tasks")
+    assert isinstance(held, HeldFilesState)
+    assert isinstance(goal_state, GoalsState)
+    assert isinstance(task_state, TasksState)
     workspace = Path()
     for event in log.events():
         if event.seq > last:
             break
         if event.kind == "session.opened":
             workspace = Path(str(event.data["workspace"]))
-        files.apply(held, event)
-        goals.apply(goal_state, event)
-        tasks.apply(task_state, event)
+        fold.apply(event)
     trees = {}
     for number, tree in held.trees.items():
         if not tree.made and not tree.foreign:

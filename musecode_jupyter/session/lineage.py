@@ -35,6 +35,7 @@ class LineageReducer:
     """Folds session.forked, session.settled and session.rewound."""
 
     name = "lineage"
+    kinds = frozenset({"session.forked", "session.settled", "session.rewound"})
 
     def initial(self) -> LineageState:
         return LineageState()

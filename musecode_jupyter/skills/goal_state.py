@@ -5,15 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.log.fold import Slice
+from musecode_jupyter.log.kinds import kinds_with
 
 Phase = Literal["preparing", "working", "judging", "landing", "done"]
 FINAL = frozenset({"met", "budget", "stalled", "blocked", "stopped", "error"})
 
 
-class GoalRecord(BaseModel):
+class GoalRecord(Slice):
     """One goal. `status` is running, paused or one of the stop states; `phase` says where a running one is.
 
     `ran` has the seconds of all running intervals that have ended, `since` the time at which the present one began
@@ -78,7 +80,7 @@ class GoalRecord(BaseModel):
             self.since = ""
 
 
-class GoalsState(BaseModel):
+class GoalsState(Slice):
     """`goals` by seq of goal.set; `active` is the one that was set or resumed last, none after it was cleared.
 
     `gen` and `last` are the generation and the time of the newest event.
@@ -103,20 +105,24 @@ class GoalsReducer:
     """Folds goal.* events, and counts model.* and tool.* events of the active goal's agent."""
 
     name = "goals"
+    kinds = kinds_with("goal.") | {
+        *("session.forked", "task.leased", "agent.woken", "merge.bounced", "budget.exceeded", "tool.requested"),
+        *("model.requested", "model.retried", "model.completed", "model.failed", "model.abandoned"),
+    }
 
     def initial(self) -> GoalsState:
         return GoalsState()
 
-    def apply(self, state: GoalsState, event: Event) -> None:
+    def glance(self, state: GoalsState, event: Event) -> None:
+        """Whatever happens shows which process is at work, and until when."""
         if event.gen != state.gen:
             # Another process goes on: what still ran when the one before it ended, ran until its last event.
             for goal in state.goals.values():
                 goal.rest(state.last)
             state.gen = event.gen
-        self._fold(state, event)
         state.last = event.ts
 
-    def _fold(self, state: GoalsState, event: Event) -> None:
+    def apply(self, state: GoalsState, event: Event) -> None:
         if event.kind == "goal.set":
             self._set(state, event)
         elif event.kind == "session.forked":

@@ -36,6 +36,7 @@ class GroundsReducer:
 
     # Not "goals", whose slice of released logs knows nothing of it.
     name = "grounds"
+    kinds = frozenset({"goal.set", "goal.based"})
 
     def initial(self) -> GroundsState:
         return GroundsState()

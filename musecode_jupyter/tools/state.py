@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.log.fold import Slice
 
 CLOSING = frozenset({"tool.finished", "tool.failed", "tool.cancelled", "tool.unknown"})
 
 
-class OpenCall(BaseModel):
+class OpenCall(Slice):
     """A call that has no result yet."""
 
     agent: str
@@ -28,7 +29,7 @@ class OpenCall(BaseModel):
     after: str | None = None
 
 
-class ToolsState(BaseModel):
+class ToolsState(Slice):
     """`open` by seq of tool.requested; `seen` maps "worktree:path" to the digest last observed or written."""
 
     open: dict[int, OpenCall] = Field(default_factory=dict)
@@ -45,6 +46,7 @@ class ToolsReducer:
     """Folds tool.* and file.* events."""
 
     name = "tools"
+    kinds = frozenset({"tool.requested", "tool.decided", "tool.started", *CLOSING, "file.observed", "file.changed"})
 
     def initial(self) -> ToolsState:
         return ToolsState()

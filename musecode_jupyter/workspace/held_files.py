@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.log.kinds import kinds_with
 
 
 class HeldFiles(BaseModel):
@@ -43,6 +44,9 @@ class HeldFilesReducer:
     """Folds worktree.*, file.changed, and what of tool.* and merge.* says something of a worktree's files."""
 
     name = "files"
+    kinds = kinds_with("worktree.") | {
+        *("file.changed", "tool.started", "tool.finished", "merge.enqueued", "session.forked"),
+    }
 
     def initial(self) -> HeldFilesState:
         return HeldFilesState()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.log.kinds import kinds_with
 
 
 class WorktreeRecord(BaseModel):
@@ -61,6 +62,7 @@ class WorkspaceReducer:
     """Folds worktree.* and merge.* events."""
 
     name = "workspace"
+    kinds = kinds_with("worktree.", "merge.")
 
     def initial(self) -> WorkspaceState:
         return WorkspaceState()

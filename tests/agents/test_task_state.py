@@ -8,6 +8,7 @@ from musecode_jupyter.agents.tasks.scheduling import Repository
 from musecode_jupyter.agents.tasks.state import TasksReducer, TasksState
 from musecode_jupyter.agents.tasks.text import tasks_text
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.log.fold import Fold
 
 GOAL = 3
 
@@ -16,8 +17,10 @@ class Story:
     """A fold that is told events, numbered from 10 on."""
 
     def __init__(self) -> None:
-        self.reducer = TasksReducer()
-        self.state: TasksState = self.reducer.initial()
+        self.fold = Fold([TasksReducer()])
+        state = self.fold.state("tasks")
+        assert isinstance(state, TasksState)
+        self.state = state
         self.seq = 9
         self.gen = 1
 
@@ -36,7 +39,7 @@ class Story:
             cause=(),
             data={"goal": GOAL, **data},
         )
-        self.reducer.apply(self.state, event)
+        self.fold.apply(event)
         return self.seq
 
     def task(self, name: str, **more: Any) -> int:

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from musecode_jupyter.log.events import Event
-from musecode_jupyter.skills.goal_state import GoalsReducer
+from musecode_jupyter.log.fold import Fold
+from musecode_jupyter.skills.goal_state import GoalsReducer, GoalsState
 from musecode_jupyter.skills.limits import duration
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -141,13 +142,14 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_the_fold_counts_the_running_intervals_and_nothing_else(steps: list[tuple[str, float]]) -> None:
-    reducer, at, gen, seq = GoalsReducer(), START, 1, 1
-    state = reducer.initial()
+    fold, at, gen, seq = Fold([GoalsReducer()]), START, 1, 1
+    state = fold.state("goals")
+    assert isinstance(state, GoalsState)
 
     def happens(kind: str, **data: object) -> None:
         nonlocal seq
         seq += 1
-        reducer.apply(state, Event(1, seq, at.isoformat(), gen, seq, "lead", 0, (), kind, "", data))
+        fold.apply(Event(1, seq, at.isoformat(), gen, seq, "lead", 0, (), kind, "", data))
 
     goal = seq + 1
     limits = dict.fromkeys(("usd", "tokens", "calls", "hours", "steps"))

@@ -13,11 +13,13 @@ import pytest
 from fixtures.golden_story import Story, expected, kinds_of, ticking, write_story
 
 from musecode_jupyter.agents import frames
-from musecode_jupyter.log import EventLog, Redactor, eventlog, events, journal, record, upcast, verify
+from musecode_jupyter.agents.tasks.state import TasksReducer
+from musecode_jupyter.log import EventLog, Fold, Redactor, eventlog, events, journal, record, upcast, verify
 from musecode_jupyter.log.events import SCHEMA_VERSION
 from musecode_jupyter.log.kinds import KINDS
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.replay import prove
+from musecode_jupyter.skills.goal_state import GoalsReducer
 
 JOURNALS = Path(__file__).parents[1] / "fixtures" / "journals"
 NEWEST = JOURNALS / f"story-v{SCHEMA_VERSION}"
@@ -69,6 +71,38 @@ def test_the_newest_story_is_written_the_same_way_today(tmp_path: Path) -> None:
         for written, kept in zip(*lines, strict=False):
             assert written == kept, REWRITE
         assert len(lines[0]) == len(lines[1])
+
+
+def test_a_reducer_names_all_kinds_that_change_its_slice() -> None:
+    """What it does not name it is not asked about: the slice would differ from that of a reducer asked about all."""
+    some, every = Fold(all_reducers()), all_reducers()
+    states = {each.name: each.initial() for each in every}
+    for event in EventLog.read(NEWEST).events():
+        some.apply(event)
+        for reducer in every:
+            if isinstance(reducer, GoalsReducer | TasksReducer):
+                reducer.glance(states[reducer.name], event)
+            reducer.apply(states[reducer.name], event)
+            assert some.state(reducer.name) == states[reducer.name], f"{event.kind} changes {reducer.name}"
+
+
+def test_the_state_after_any_event_can_be_put_back_from_its_text() -> None:
+    """As a snapshot does: what follows is folded to the same state, in the same order."""
+    whole = Fold(all_reducers())
+    events = list(EventLog.read(NEWEST).events())
+    parts: list[Fold] = []
+    for number, event in enumerate(events):
+        for fold in (whole, *parts):
+            fold.apply(event)
+        if number % 10 == 0:
+            part = Fold(all_reducers())
+            part.restore(json.loads(whole.states_text()))
+            assert [part.state(each.name) for each in all_reducers()] == [
+                whole.state(each.name) for each in all_reducers()
+            ]
+            parts.append(part)
+    assert {part.states_text() for part in parts} == {whole.states_text()}
+    assert {part.digest() for part in parts} == {whole.digest()}
 
 
 @pytest.mark.parametrize("folder", STORIES, ids=lambda path: path.name)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.log.kinds import kinds_with
 
 MergeState = Literal[
     "enqueued", "checked", "tested", "reviewed", "landing", "landed", "bounced", "undoing", "undone", "dropped"
@@ -86,6 +87,7 @@ class MergesReducer:
 
     # Not "workspace", whose slice of released logs knows nothing of evidence.
     name = "merges"
+    kinds = kinds_with("merge.") | {"goal.judged"}
 
     def initial(self) -> MergesState:
         return MergesState()

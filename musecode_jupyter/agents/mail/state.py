@@ -43,6 +43,7 @@ class MailReducer:
     """Folds mail.* events."""
 
     name = "mail"
+    kinds = frozenset({"mail.sent", "mail.delivered", "mail.acknowledged", "mail.dropped"})
 
     def initial(self) -> MailState:
         return MailState()

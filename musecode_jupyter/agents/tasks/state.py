@@ -9,6 +9,8 @@ from pydantic import BaseModel, Field
 from musecode_jupyter.agents.tasks.graph import TaskSpec
 from musecode_jupyter.agents.tasks.scheduling import FileSets
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.log.fold import Slice
+from musecode_jupyter.log.kinds import kinds_with
 
 Standing = Literal["open", "leased", "paused", "done", "abandoned"]
 OVER = frozenset({"done", "abandoned"})
@@ -70,7 +72,7 @@ class PlanRecord(BaseModel):
     returned: int = 0
 
 
-class TasksState(BaseModel):
+class TasksState(Slice):
     """Tasks by seq of task.created, plans by seq of goal.set. `gen` is the generation of the newest event."""
 
     tasks: dict[int, TaskRecord] = Field(default_factory=dict)
@@ -95,16 +97,20 @@ class TasksReducer:
     """Folds task.*, and which files were read and changed in a task's worktree."""
 
     name = "tasks"
+    kinds = kinds_with("task.") | _RESTS | _OF_PLANS | {"file.observed", "file.changed"}
 
     def initial(self) -> TasksState:
         return TasksState()
 
-    def apply(self, state: TasksState, event: Event) -> None:
+    def glance(self, state: TasksState, event: Event) -> None:
+        """Whatever happens shows which process is at work: leases end with the one before it."""
         if event.gen != state.gen:
             state.gen = event.gen
             for task in state.tasks.values():
                 if task.state == "leased":
                     task.state, task.why = "open", "its worker's process ended"
+
+    def apply(self, state: TasksState, event: Event) -> None:
         if event.kind == "task.created":
             self._created(state, event)
         elif event.kind in _RESTS:
