@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from musecode_jupyter.log.blobs import BlobStore
 from musecode_jupyter.log.events import MAX_RECORD_BYTES, SCHEMA_VERSION, Event, parse_line
-from musecode_jupyter.log.fold import Fold, Reducer
+from musecode_jupyter.log.fold import Comparison, Fold, Reducer
 from musecode_jupyter.log.journal import (
     SEGMENT_BYTES,
     Disk,
@@ -36,6 +36,7 @@ from musecode_jupyter.log.payload import Payload
 from musecode_jupyter.log.record import checked, draft, hydrated, redacted
 from musecode_jupyter.log.redaction import Redactor, redact_file
 from musecode_jupyter.log.scan import Damage, Record, Scanner, segment_name, segments
+from musecode_jupyter.log.snapshot import SNAPSHOT_EVERY, load, prepared
 from musecode_jupyter.runtime.errors import LogError, LogReadOnly
 
 DIGEST_EVERY = 256
@@ -69,7 +70,8 @@ class EventLog:
         """What else a reader found wrong (blobs, state digests), a line each; always empty for a writer."""
         self.last_seq = 0
         self.generation = 0
-        self._fold = Fold(reducers)
+        self._reducers = tuple(reducers)
+        self._fold = Fold(self._reducers)
         self._redactor = redactor
         self._now = now
         self._blobs = BlobStore(folder / "blobs")
@@ -77,6 +79,8 @@ class EventLog:
         self._journal: Journal | None = None
         self._positions: array[int] = array("Q")
         self._since_digest = 0
+        self._snapshot_every = SNAPSHOT_EVERY
+        self._snapshot_at = 0
         self._compared_from = (0, 0)
         self._pending: dict[int, Event] = {}
         self._pending_blobs: dict[int, dict[str, bytes]] = {}
@@ -99,6 +103,7 @@ class EventLog:
         redactor: Redactor,
         now: Callable[[], datetime],
         segment_bytes: int = SEGMENT_BYTES,
+        snapshot_every: int = SNAPSHOT_EVERY,
         disk: Disk | None = None,
     ) -> EventLog:
         """Begin the log of a new session in `folder`.
@@ -111,7 +116,15 @@ class EventLog:
             The folder cannot be written.
         """
         create_folders(folder)
-        return cls.open(folder, reducers=reducers, redactor=redactor, now=now, segment_bytes=segment_bytes, disk=disk)
+        return cls.open(
+            folder,
+            reducers=reducers,
+            redactor=redactor,
+            now=now,
+            segment_bytes=segment_bytes,
+            snapshot_every=snapshot_every,
+            disk=disk,
+        )
 
     @classmethod
     def open(
@@ -122,11 +135,13 @@ class EventLog:
         redactor: Redactor,
         now: Callable[[], datetime],
         segment_bytes: int = SEGMENT_BYTES,
+        snapshot_every: int = SNAPSHOT_EVERY,
         disk: Disk | None = None,
     ) -> EventLog:
         """Go on with a session: take its lock, check every record, fold, cut off an unfinished last batch.
 
-        What was cut off is in `quarantine/` and announced by a `log.recovered` event.
+        What was cut off is in `quarantine/` and announced by a `log.recovered` event. What is folded begins at the
+        snapshot, if there is a good one; the next is taken `snapshot_every` events later at the earliest.
 
         Raises
         ------
@@ -144,7 +159,9 @@ class EventLog:
             log = cls(folder, reducers, redactor, now)
             log._blobs.sweep()
             log._compared_from = log._last_bytes()
-            log._scanner, recovery = recover(folder, log._visit_strictly)
+            log._snapshot_every = snapshot_every
+            log._scanner = log._at_snapshot() or log._scanner
+            recovery = recover(log._scanner, log._visit_strictly)
             previous = lock.previous.generation if lock.previous is not None else 0
             log.generation = 1 + max(log._scanner.generation, previous)
             lock.sign(log.generation)
@@ -296,7 +313,7 @@ class EventLog:
         try:
             if self.problem is None:
                 if self._since_digest:
-                    self._post_digest()
+                    self._post_digest(last=True)
                 await self.flush()
         except LogReadOnly:
             pass
@@ -426,10 +443,19 @@ class EventLog:
         return Event(SCHEMA_VERSION, self.last_seq + 1, ts, self.generation, 0, agent, turn, cause, kind, label, data)
 
     def _record_own(
-        self, kind: str, data: Payload, *, agent: str = "", turn: int = 0, cause: tuple[int, ...] = ()
+        self,
+        kind: str,
+        data: Payload,
+        *,
+        agent: str = "",
+        turn: int = 0,
+        cause: tuple[int, ...] = (),
+        snapshot: str = "",
     ) -> None:
         text, clean, _ = redacted(Redactor(), kind, checked(kind, data))
-        self._record(*draft(self._event(kind, clean, agent=agent, turn=turn, cause=cause, label=self.label), text, {}))
+        event = self._event(kind, clean, agent=agent, turn=turn, cause=cause, label=self.label)
+        event, record = draft(event, text, {})
+        self._record(event, record._replace(snapshot=snapshot) if snapshot else record)
 
     def _record(self, event: Event, record: Draft) -> None:
         assert self._journal is not None
@@ -462,10 +488,17 @@ class EventLog:
             if self._since_digest >= DIGEST_EVERY - 1:
                 self._post_digest()
 
-    def _post_digest(self) -> None:
+    def _post_digest(self, *, last: bool = False) -> None:
         digest, slices = self._fold.digests()
-        data = StateDigest(digest=digest, upto=self.last_seq, slices=slices, shapes=self._fold.shapes())
-        self._record_own("state.digest", data)
+        shapes = self._fold.shapes()
+        snapshot = ""
+        # The longer the session, the longer takes a snapshot: all of them together stay in proportion to it.
+        due = self._snapshot_every // 4 if last else max(self._snapshot_every, self.last_seq // 8)
+        if self.last_seq - self._snapshot_at >= due:
+            self._snapshot_at = self.last_seq + 1
+            snapshot = prepared(self._fold.states_text(), shapes)
+        data = StateDigest(digest=digest, upto=self.last_seq, slices=slices, shapes=shapes)
+        self._record_own("state.digest", data, snapshot=snapshot)
 
     def _assert_writable(self) -> None:
         if self.problem is not None:
@@ -568,6 +601,33 @@ class EventLog:
             if str(problem) not in self.problems:
                 self.problems.append(str(problem))
             return event
+
+    def _at_snapshot(self) -> Scanner | None:
+        """A scanner at the event of the snapshot, up to which everything is taken in; None if there is no good one."""
+        snapshot = load(self.folder, self._fold.shapes())
+        if snapshot is None:
+            return None
+        scanner, positions = Scanner(self.folder), array("Q")
+        line: bytes | None = None
+        try:
+            for line, segment, offset in scanner.pass_over(snapshot.seq, snapshot.h):
+                positions.append(pack(segment, offset))
+                if line is not None:
+                    # As without a snapshot: a field whose blob is gone is told at once.
+                    event = hydrated(parse_line(line), self._blobs)
+            if scanner.seq != snapshot.seq or event.kind != "state.digest" or event.data["upto"] != event.seq - 1:
+                return None
+            fold = Fold(self._reducers)
+            fold.restore(snapshot.states)
+            if fold.compare(event.data) != Comparison((), ()):
+                return None
+            fold.apply(event)
+        except (LogError, ValueError):
+            # Told in full by whoever reads the journal from its beginning, as is done now.
+            return None
+        self._fold, self._positions = fold, positions
+        self.last_seq = self._snapshot_at = event.seq
+        return scanner
 
     def _visit(self, record: Record) -> str | None:
         """Take in a record that was read; what is wrong with it beyond its line, if anything is."""

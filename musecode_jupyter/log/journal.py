@@ -28,6 +28,7 @@ from musecode_jupyter.log.scan import (
     segment_name,
     segments,
 )
+from musecode_jupyter.log.snapshot import keep
 from musecode_jupyter.runtime.errors import LogDamaged, LogError, LogReadOnly
 
 SEGMENT_BYTES = 64 << 20
@@ -36,12 +37,16 @@ _OFFSET_BITS = 40
 
 
 class Draft(NamedTuple):
-    """A record without its batch number and hash, and the blobs that must be durable before it."""
+    """A record without its batch number and hash, and the blobs that must be durable before it.
+
+    `snapshot` is the state before it, to be kept once the record is durable (see `log/snapshot.py`); empty: none.
+    """
 
     seq: int
     head: bytes
     tail: bytes
     blobs: tuple[bytes, ...] = ()
+    snapshot: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,7 @@ class Journal:
         self._batch = end.batch
         self._segment = end.segment
         self._size = end.offset
+        self._taken: tuple[int, str, str] | None = None
         self._descriptor = self._open_segment()
         self._queue: SimpleQueue[list[Draft] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"log {folder.name}", daemon=True)
@@ -189,6 +195,9 @@ class Journal:
                     f"the writer of session {self.folder.name} stopped ({problem!r}); resume it again"
                 )
         self._on_settled(Settled(batch[-1].seq, positions, self.problem))
+        taken, self._taken = self._taken, None
+        if taken is not None and self.problem is None:
+            keep(self.folder, *taken)
 
     def _commit(self, batch: list[Draft]) -> array[int]:
         contents = [content for draft in batch for content in draft.blobs]
@@ -202,6 +211,8 @@ class Journal:
         h = self._h
         for draft in batch:
             h, line = seal(h, draft.head + mark + draft.tail)
+            if draft.snapshot:
+                self._taken = (draft.seq, h, draft.snapshot)
             lines.append(line)
             starts.append(size)
             size += len(line)
@@ -252,13 +263,13 @@ class Journal:
         )
 
 
-def recover(folder: Path, visit: Callable[[Record], None]) -> tuple[Scanner, Recovery | None]:
-    """Check the whole journal of a session whose lock is held, and cut off an unfinished last batch.
+def recover(scanner: Scanner, visit: Callable[[Record], None]) -> Recovery | None:
+    """Check the journal of a session whose lock is held, and cut off an unfinished last batch.
 
     Parameters
     ----------
-    folder : Path
-        The session folder.
+    scanner : Scanner
+        At the beginning, or after records that are known to be good; moved on to the last good record.
     visit : callable
         Called with every good record, in order.
 
@@ -269,7 +280,7 @@ def recover(folder: Path, visit: Callable[[Record], None]) -> tuple[Scanner, Rec
     LogReadOnly
         The journal holds what only a newer version understands, or cannot be written.
     """
-    scanner = Scanner(folder)
+    folder = scanner.folder
     foreign: str | None = None
     damage: Damage | None = None
     for found in scanner.records():
@@ -286,7 +297,7 @@ def recover(folder: Path, visit: Callable[[Record], None]) -> tuple[Scanner, Rec
     if damage is None and scanner.unfinished:
         damage = Damage(scanner.segment, scanner.offset, scanner.unfinished, scanner.seq, "the line is cut off", False)
     if damage is None:
-        return scanner, None
+        return None
     path = folder / "journal" / damage.segment_name
     refusal = damage.text if damage.resumed else None
     if refusal is None and damage.segment != segments(folder)[-1]:
@@ -299,7 +310,7 @@ def recover(folder: Path, visit: Callable[[Record], None]) -> tuple[Scanner, Rec
     if refusal is not None:
         raise damaged(folder, damage, refusal)
     try:
-        return scanner, _quarantine(folder, path, damage)
+        return _quarantine(folder, path, damage)
     except OSError as problem:
         raise LogReadOnly(
             f"the end of {path} is torn and cannot be repaired ({problem.strerror}); free some space or make "

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from musecode_jupyter.log.events import GENESIS, Event, chain, parse_line, split_line
+from musecode_jupyter.log.events import GENESIS, SEAL_BYTES, Event, chain, parse_line, split_line
 from musecode_jupyter.runtime.errors import LogError
 
 MAX_BATCH_BYTES = 4 << 20
@@ -18,6 +19,8 @@ MAX_BATCH_BYTES = 4 << 20
 MAX_TAIL_BYTES = 4 * MAX_BATCH_BYTES
 _MAX_LINE = 1 << 20
 _MAX_TRIALS = 200_000
+# Length of `,"blobs":{}` and what follows it.
+_PLAIN_END = 11 + SEAL_BYTES + 1
 _SEGMENT = re.compile(r"[0-9]{6,}\.jsonl\Z")
 _START = re.compile(rb'\{"v":[0-9]+,"seq":')
 _HEAD = re.compile(rb'\{"v":[0-9]+,"seq":([0-9]{1,18}),"ts":"[^"]{0,64}","gen":[0-9]{1,18},"b":([0-9]{1,18}),')
@@ -109,13 +112,42 @@ class Scanner:
             with file:
                 yield from self._segment(file, number == last)
 
+    def pass_over(self, seq: int, h: str) -> Iterator[tuple[bytes | None, int, int]]:
+        """The first `seq` records by their hashes alone, if that of the last of them is `h`: its line, segment, offset.
+
+        Only at the beginning. Such records are byte for byte those that somebody found good before, since each hash
+        stands for all bytes up to it. Records with blobs give their lines, others None. Ends where a record does not
+        follow the one before it; the position moves only once the last of them has come.
+        """
+        own, count, begin = GENESIS.encode("ascii"), 0, 0
+        for number in segments(self.folder):
+            offset = 0
+            with (self.folder / "journal" / segment_name(number)).open("rb") as file:
+                while line := file.readline(_MAX_LINE):
+                    own = blake2b(own + line[: -SEAL_BYTES - 1], digest_size=16).hexdigest().encode("ascii")
+                    if line[-SEAL_BYTES - 1 :] != b',"h":"%b"}\n' % own:
+                        return
+                    count += 1
+                    begin, offset = offset, offset + len(line)
+                    if count == seq:
+                        if own.decode("ascii") == h:
+                            self._jump(line, number, offset)
+                            yield line, number, begin
+                        return
+                    yield line if line[-_PLAIN_END : -SEAL_BYTES - 1] != b',"blobs":{}' else None, number, begin
+
+    def _jump(self, line: bytes, segment: int, offset: int) -> None:
+        event = parse_line(line)
+        self.seq, self.h, self.batch, self.generation = event.seq, event.h, event.b, event.gen
+        self.segment, self.offset = segment, offset
+
     def _segment(self, file: BinaryIO, is_last: bool) -> Iterator[Record | Damage]:
         file.seek(self.offset)
         while line := file.readline(_MAX_LINE):
             if is_last and not line.endswith(b"\n") and len(line) < _MAX_LINE:
                 self.unfinished = len(line)
                 return
-            found = self._check(line, self.h)
+            found = self._follows(line) or self._check(line, self.h)
             if type(found) is Event:
                 yield self._advance(found, len(line))
                 continue
@@ -137,6 +169,18 @@ class Scanner:
         self.seq, self.h, self.batch, self.generation = event.seq, event.h, event.b, event.gen
         self.offset += length
         return record
+
+    def _follows(self, line: bytes) -> Event | None:
+        """What `_check` says of a good record, in half the time; nothing of one that is not, or may not be."""
+        h = chain(self.h, line[: -SEAL_BYTES - 1])
+        if not self.h or not line.endswith(b',"h":"%b"}\n' % h.encode("ascii")):
+            return None
+        try:
+            event = parse_line(line)
+        except ValueError:
+            return None
+        follows = event.seq == self.seq + 1 and (event.b == self.batch or event.b == self.batch + 1)
+        return event if follows else None
 
     def _check(self, line: bytes, previous: str) -> Event | str:
         """The event, if the line is the record that follows `previous`; else what is wrong with it."""

@@ -36,7 +36,7 @@ class Journals(RuleBasedStateMachine):
     def begin(self) -> None:
         self.folder = Path(tempfile.mkdtemp()) / "s"
         self.loop = asyncio.new_event_loop()
-        self.log = create(self.folder, segment_bytes=SEGMENT, disk=Unsynced())
+        self.log = create(self.folder, segment_bytes=SEGMENT, snapshot_every=1, disk=Unsynced())
         self.posted: list[str] = []
         self.reader = EventLog.read(self.folder, reducers=reducers())
         self.snapshots: list[tuple[int, Fold]] = []
@@ -71,7 +71,7 @@ class Journals(RuleBasedStateMachine):
         state = self.log.state("talk")
         with segment(self.folder, segments(self.folder)[-1]).open("ab") as file:
             file.write(torn)
-        self.log = reopen(self.folder, segment_bytes=SEGMENT, disk=Unsynced())
+        self.log = reopen(self.folder, segment_bytes=SEGMENT, snapshot_every=1, disk=Unsynced())
         assert self.log.state("talk") == state
         assert self.log.durable_seq + bool(torn) >= self.log.last_seq
 
