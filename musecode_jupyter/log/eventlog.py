@@ -158,14 +158,16 @@ class EventLog:
             There is no session in `folder`.
         """
         lock = SessionLock.acquire(folder)
+        previous = lock.previous.generation if lock.previous is not None else 0
         try:
+            # At once: the journal may be long, and those who look at the lock file are to see that it is held.
+            lock.sign(previous)
             log = cls(folder, reducers, redactor, now)
             log._blobs.sweep()
             log._compared_from = log._last_bytes()
             log._snapshot_every = snapshot_every
             log._scanner = log._at_snapshot() or log._scanner
             recovery = recover(log._scanner, log._visit_strictly)
-            previous = lock.previous.generation if lock.previous is not None else 0
             log.generation = 1 + max(log._scanner.generation, previous)
             lock.sign(log.generation)
             log._journal = log._start(lock, segment_bytes, disk)

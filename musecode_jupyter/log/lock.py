@@ -9,7 +9,7 @@ import json
 import os
 import socket
 import weakref
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +20,23 @@ _held: weakref.WeakSet[SessionLock] = weakref.WeakSet()
 _inodes: set[tuple[int, int]] = set()
 
 _NO_FLOCK = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL}
+_LENGTH = 300
 _BUSY = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds, or held last, a session's lock. `started` is in clock ticks since boot, -1 if unknown."""
+    """Who holds, or held last, a session's lock. `started` is in clock ticks since boot, -1 if unknown.
+
+    `held` is false once the lock was released in order.
+    """
 
     pid: int
     started: int
     boot: str
     host: str
     generation: int
+    held: bool = True
 
 
 class SessionLock:
@@ -45,6 +50,7 @@ class SessionLock:
         self.path = path
         self.previous = previous
         self._descriptor = descriptor
+        self._signed: Holder | None = None
         status = os.fstat(descriptor)
         self._inode = (status.st_dev, status.st_ino)
         _inodes.add(self._inode)
@@ -101,20 +107,28 @@ class SessionLock:
         LogReadOnly
             The disk takes no writes.
         """
-        holder = Holder(os.getpid(), _start_ticks(), _boot_id(), socket.gethostname(), generation)
-        content = json.dumps(asdict(holder)).encode("ascii") + b"\n"
+        self._signed = Holder(os.getpid(), _start_ticks(), _boot_id(), socket.gethostname(), generation)
         try:
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, content, 0)
+            self._write(self._signed)
             os.fsync(self._descriptor)
         except OSError as problem:
             raise LogReadOnly(
                 f"cannot write {self.path} ({problem.strerror}); free some space, or open the session for reading"
             ) from problem
 
+    def _write(self, holder: Holder) -> None:
+        # Of one length, so that whoever reads meanwhile never sees the end of what stood there before.
+        content = json.dumps(asdict(holder)).encode("ascii").ljust(_LENGTH) + b"\n"
+        os.pwrite(self._descriptor, content, 0)
+        os.ftruncate(self._descriptor, len(content))
+
     def release(self) -> None:
         """Let the next writer in. Without effect in a forked child and when called again."""
         if self._descriptor >= 0:
+            if self._signed is not None:
+                # For those who look without taking the lock: this process may live on for long.
+                with contextlib.suppress(OSError):
+                    self._write(replace(self._signed, held=False))
             descriptor, self._descriptor = self._descriptor, -1
             _inodes.discard(self._inode)
             _held.discard(self)
@@ -207,29 +221,14 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def is_locked(folder: Path) -> bool:
-    """Whether a live process (this one included) writes the session in `folder`; changes nothing."""
-    path = folder / "lock"
-    try:
-        known = os.stat(path)
-        if (known.st_dev, known.st_ino) in _inodes:
-            return True
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return not _lock(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def is_held(folder: Path) -> bool:
-    """Whether the process that signed the lock of session `folder` last still lives; does not touch the lock.
+    """Whether a live process (this one included) writes the session in `folder`, by what it signed in the lock file.
 
-    For those who must not get in a writer's way even for an instant. A process of another machine is taken to live.
+    The lock itself is not touched: to take it, even for an instant, would refuse a writer who comes just then. A
+    process of another machine is taken to live until it has released the lock.
     """
     holder = read_holder(folder)
-    if holder is None:
+    if holder is None or not holder.held:
         return False
     if holder.host != socket.gethostname():
         return True
@@ -244,3 +243,24 @@ def is_held(folder: Path) -> bool:
             return True
         return True
     return _start_ticks(str(holder.pid)) == holder.started
+
+
+def is_locked(folder: Path) -> bool:
+    """`is_held`, and of a process of another machine what the lock itself says.
+
+    Such a process may have been killed, which only the lock tells, as far as the file system passes locks on.
+    """
+    holder = read_holder(folder)
+    if holder is None or holder.host == socket.gethostname() or not is_held(folder):
+        return is_held(folder)
+    try:
+        known = os.stat(folder / "lock")
+        if (known.st_dev, known.st_ino) in _inodes:
+            return True
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        return not _lock(descriptor)
+    finally:
+        os.close(descriptor)

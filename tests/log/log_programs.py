@@ -13,6 +13,7 @@ from pathlib import Path
 from journal_samples import create, message, reopen
 
 from musecode_jupyter.log import EventLog
+from musecode_jupyter.log.lock import is_locked
 from musecode_jupyter.runtime.errors import LogError, LogLocked, LogReadOnly
 
 
@@ -120,6 +121,12 @@ async def starve(folder: Path) -> None:
     await log.close()
 
 
+async def look(folder: Path) -> None:
+    say("looking")
+    while True:
+        is_locked(folder)
+
+
 def unprivileged(folder: Path) -> None:
     """Root may write anywhere, so the right to is given up first."""
     if os.geteuid() == 0:
@@ -148,5 +155,6 @@ if __name__ == "__main__":
             "take": take,
             "take-by-lockf": take_by_lockf,
             "starve": starve,
+            "look": look,
         }
         asyncio.run(programs[program](path))

@@ -24,7 +24,7 @@ from log_programs import without_flock
 
 from musecode_jupyter.log import EventLog, verify
 from musecode_jupyter.log.journal import Disk
-from musecode_jupyter.log.lock import is_locked, read_holder
+from musecode_jupyter.log.lock import SessionLock, is_held, is_locked, read_holder
 from musecode_jupyter.runtime.errors import LogLocked, LogReadOnly
 
 PROGRAMS = Path(__file__).with_name("log_programs.py")
@@ -303,5 +303,23 @@ def test_the_lock_says_who_holds_it(tmp_path: Path) -> None:
     log = create(tmp_path / "s")
     holder = json.loads((tmp_path / "s" / "lock").read_text())
     assert (holder["pid"], holder["generation"]) == (os.getpid(), 1)
-    assert set(holder) == {"pid", "started", "boot", "host", "generation"}
+    assert set(holder) == {"pid", "started", "boot", "host", "generation", "held"}
+    assert is_held(tmp_path / "s")
     asyncio.run(log.close())
+    assert not is_held(tmp_path / "s"), "this process lives, but released it"
+    path = tmp_path / "s" / "lock"
+    path.write_text(json.dumps({**holder, "host": "elsewhere"}))
+    assert is_held(tmp_path / "s"), "whether it lives cannot be told from here"
+    assert not is_locked(tmp_path / "s"), "the lock tells it"
+    path.write_text(json.dumps({**holder, "started": holder["started"] - 1}))
+    assert not is_held(tmp_path / "s"), "another process of this number"
+    asyncio.run(reopen(tmp_path / "s").close())
+
+
+def test_looking_whether_a_session_is_written_never_refuses_its_writer(tmp_path: Path) -> None:
+    """Looking took the free lock for an instant: `%muse sessions` in one kernel refused the resume in another."""
+    asyncio.run(create(tmp_path / "s").close())
+    with program("look", tmp_path / "s") as other:
+        assert line(other) == "looking"
+        for _ in range(300):
+            SessionLock.acquire(tmp_path / "s").release()
