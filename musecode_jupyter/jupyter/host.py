@@ -150,8 +150,10 @@ class Host:
             effects=LiveEffects(),
             tools=notebook_tools(self.notebook),
         )
-        self.close("another session was resumed")
-        self._adopt(session)
+        try:
+            self.close("another session was resumed")
+        finally:
+            self._adopt(session)
         return session
 
     def fork(self, seq: int) -> str:
@@ -165,8 +167,10 @@ class Host:
         session = self.opened()
         with self.questions_shown():
             rewound = session.rewind(seq, tools=notebook_tools(self.notebook))
-        self.close(f"rewound to event {seq}")
-        self._adopt(rewound)
+        try:
+            self.close(f"rewound to event {seq}")
+        finally:
+            self._adopt(rewound)
         return rewound
 
     def close(self, reason: str = "closed by the user") -> None:
@@ -193,14 +197,16 @@ class Host:
 
     def shutdown(self) -> None:
         """Close the session, leave the notebook alone, and end the runtime thread."""
-        self.close()
-        self.notebook.detach()
-        if self._control is not None:
-            self._control.detach()
-            self.notebook.control = None
-        if self._runtime is not None and os.getpid() == self._pid:
-            self._runtime.stop()
-            self._runtime = None
+        try:
+            self.close()
+        finally:
+            self.notebook.detach()
+            if self._control is not None:
+                self._control.detach()
+                self.notebook.control = None
+            if self._runtime is not None and os.getpid() == self._pid:
+                self._runtime.stop()
+                self._runtime = None
 
     def timeline(self) -> TimelineView:
         """A new live timeline of the session."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from musecode_jupyter.guard.rules import RulesState, Scope
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import Effects, LiveEffects
-from musecode_jupyter.runtime.errors import UsageProblem
+from musecode_jupyter.runtime.errors import LogReadOnly, UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
 from musecode_jupyter.session import landings, looks, time_travel, worktrees
 from musecode_jupyter.session.core import SessionCore
@@ -157,6 +157,8 @@ class Session:
         self.while_waiting: Callable[[], object] | None = None
         """Called again and again by a thread that waits in `call` or `run`; the host may use that thread meanwhile."""
         self._closed = False
+        # Whether somebody was told that the log takes no events any more.
+        self._told = False
 
     @property
     def id(self) -> str:
@@ -215,7 +217,16 @@ class Session:
 
     def call(self, work: Callable[[SessionCore], Coroutine[Any, Any, T]], timeout: float | None = None) -> T:
         """Run `work` on the runtime thread and wait; an interrupt ends the waiting, not the work."""
-        return self._runtime.call(work(self._core), timeout=timeout, meanwhile=self.while_waiting)
+        with self._telling():
+            return self._runtime.call(work(self._core), timeout=timeout, meanwhile=self.while_waiting)
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except LogReadOnly:
+            self._told = True
+            raise
 
     def read(self, look: Callable[[SessionCore], T]) -> T:
         """The value of `look` taken on the runtime thread, where nothing changes meanwhile."""
@@ -234,7 +245,8 @@ class Session:
             await asyncio.wait((future,), timeout=WAKE_S)
             if self.while_waiting is not None:
                 self.while_waiting()
-        return future.result()
+        with self._telling():
+            return future.result()
 
     def repository(self) -> Path:
         """The root of the repository in which goals work and verify commands run, or the folder if it is in none."""
@@ -407,8 +419,13 @@ class Session:
         """
         self.call(lambda core: time_travel.ask_rewind(core, seq))
         forked = self._continued(seq, rewind=True, effects=effects, tools=tools)
-        self.call(lambda core: time_travel.rewound(core, seq, forked.id))
-        self.close(f"rewound to event {seq}")
+        try:
+            self.call(lambda core: time_travel.rewound(core, seq, forked.id))
+            self.close(f"rewound to event {seq}")
+        except BaseException:
+            # Nobody gets it: it can be resumed.
+            forked.close(f"session {self.id} did not end")
+            raise
         return forked
 
     def _continued(self, seq: int, *, rewind: bool, effects: Effects | None, tools: Sequence[Tool]) -> Session:
@@ -429,7 +446,11 @@ class Session:
         )
 
     def close(self, reason: str = "closed by the user") -> None:
-        """End the session in order. Running goals are paused and can be resumed. Idempotent."""
+        """End the session in order. Running goals are paused and can be resumed. Idempotent.
+
+        Lock, threads and processes are freed whatever happens. Raises LogReadOnly if the log could not be written to
+        its end and nobody was told so before.
+        """
         if self._closed:
             return
         self._closed = True
@@ -442,6 +463,9 @@ class Session:
 
         try:
             self._runtime.call(end(), timeout=60)
+        except LogReadOnly:
+            if not self._told:
+                raise
         finally:
             if self._owns_runtime:
                 self._runtime.stop()

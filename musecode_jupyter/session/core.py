@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
@@ -26,7 +27,7 @@ from musecode_jupyter.guard.gate import Gate
 from musecode_jupyter.guard.ledger import LedgerState, Scope
 from musecode_jupyter.guard.policy import Policy
 from musecode_jupyter.guard.rules import Rules
-from musecode_jupyter.guard.sandbox import Sandbox, choose
+from musecode_jupyter.guard.sandbox import Sandbox
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.redaction import Redactor
@@ -48,12 +49,12 @@ from musecode_jupyter.runtime.loop import assert_runtime_thread
 from musecode_jupyter.session.crew import ensure_agent, ensure_crew, make_crew, worker
 from musecode_jupyter.session.ground import make_shadow, own_changes, settle, shadow_text, take_in
 from musecode_jupyter.session.landings import landing_parts
-from musecode_jupyter.session.preflight import GoalSpec, check_goal, check_model, landing_branch
+from musecode_jupyter.session.preflight import GoalSpec, check_goal, check_model, choose_sandbox, landing_branch
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.repository import find_repository, unborn_root
 from musecode_jupyter.session.runners import REPLAYS, goal_runner
 from musecode_jupyter.session.settings import Settings
-from musecode_jupyter.session.store import new_id, sessions_dir, worktrees_dir
+from musecode_jupyter.session.store import new_id, sessions_dir
 from musecode_jupyter.session.summary import touched_text
 from musecode_jupyter.skills.fan_out import FanOutRunner, task_created
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools, PauseRequested
@@ -68,7 +69,7 @@ from musecode_jupyter.tools.pictures import recorded
 from musecode_jupyter.tools.registry import Place, Registry, Tool
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.process_files import ProcessFiles
-from musecode_jupyter.workspace.shadow import find_shadow, shadows_dir
+from musecode_jupyter.workspace.shadow import find_shadow
 from musecode_jupyter.workspace.sharing import Share, parse_share
 from musecode_jupyter.workspace.state import WorkspaceState
 
@@ -177,7 +178,7 @@ class SessionCore:
         await check_model(settings, effects)
         settings.mode(interactive=interactive)
         settings.steps_of_a_question()
-        sandbox = await _sandbox(settings, effects)
+        sandbox = await choose_sandbox(settings, effects)
         root = sessions_dir(settings.home_or_default())
         folder = root / new_id(effects.now(), effects.token(2))
         try:
@@ -211,7 +212,7 @@ class SessionCore:
         from musecode_jupyter.session.restart import reconcile
 
         assert_runtime_thread()
-        sandbox = await _sandbox(settings, effects)
+        sandbox = await choose_sandbox(settings, effects)
         log = EventLog.open(
             folder, reducers=all_reducers(), redactor=Redactor(secrets(effects.environ())), now=effects.now
         )
@@ -420,8 +421,10 @@ class SessionCore:
             self._questions[task] = why
             task.cancel()
         if asked:
-            await self.log.append("user.interrupt", {"scope": "a question"}, agent="user")
-            await asyncio.wait(asked, timeout=STOP_S)
+            try:
+                await self.log.append("user.interrupt", {"scope": "a question"}, agent="user")
+            finally:
+                await asyncio.wait(asked, timeout=STOP_S)
 
     async def set_goal(self, spec: GoalSpec) -> int:
         """Check the goal's clauses, write it down and start it; returns its seq."""
@@ -607,33 +610,37 @@ class SessionCore:
         return self.record(goal)
 
     async def close(self, reason: str) -> None:
-        """End the session in order: running goals are paused, the log is sealed. Idempotent."""
+        """End the session in order: running goals are paused, the log is sealed. Idempotent.
+
+        All is ended and freed, whatever fails of it; what failed last is raised, as LogReadOnly where the log did.
+        """
         if self._closed:
             return
         self._closed = True
-        await self._stop_questions(reason)
-        for aside in list(self._asides):
+        async with AsyncExitStack() as ends:
+            # What was pushed last comes first.
+            ends.push_async_callback(self.log.close)
+            ends.push_async_callback(self.log.append, "session.closed", {"reason": reason})
+            ends.push_async_callback(self._effects.disk, self.sandbox.close)
+            ends.push_async_callback(self.gate.aclose)
+            ends.push_async_callback(self.crew.rest)
+            for goal in reversed(self._tasks):
+                ends.push_async_callback(self._pause_for_good, goal, reason)
+            ends.push_async_callback(self._stop_asides)
+            await self._stop_questions(reason)
+
+    async def _stop_asides(self) -> None:
+        for aside in self._asides:
             aside.cancel()
         if self._asides:
             await asyncio.wait(self._asides, timeout=STOP_S)
-        for goal in [goal for goal in self._tasks if self._is_running(goal)]:
+
+    async def _pause_for_good(self, goal: int, why: str) -> None:
+        if self._is_running(goal):
             await self._cancel(goal)
             if self.record(goal).status == "running":
-                await self.log.append(
-                    "goal.paused",
-                    {"goal": goal, "why": reason},
-                    agent=self.record(goal).agent,
-                    cause=(goal,),
-                )
-        await self.crew.rest()
-        try:
-            await self.gate.aclose()
-            await self._effects.disk(self.sandbox.close)
-        finally:
-            try:
-                await self.log.append("session.closed", {"reason": reason})
-            finally:
-                await self.log.close()
+                paused = {"goal": goal, "why": why}
+                await self.log.append("goal.paused", paused, agent=self.record(goal).agent, cause=(goal,))
 
     def runner(self, goal: int, git: Git) -> GoalRunner:
         """What drives `goal` in the repository `git`."""
@@ -768,15 +775,6 @@ class SessionCore:
             raise UsageProblem(
                 f"Goal {running[0]} is running. Wait for it, or end it with `%goal stop`; one goal runs at a time."
             )
-
-
-async def _sandbox(settings: Settings, effects: Effects) -> Sandbox:
-    home = settings.home_or_default()
-    hidden = (sessions_dir(home), worktrees_dir(home), shadows_dir(home))
-    linked = tuple(rule.path for rule in parse_share(settings.share or "") if rule.how == "link")
-    return await choose(
-        settings.sandbox, settings.network, effects, hidden=hidden, readable=settings.readable, linked=linked
-    )
 
 
 def _files_below(root: Path) -> list[str]:

@@ -10,19 +10,21 @@ from typing import Any
 
 from musecode_jupyter.agents.tasks.graph import TaskSpec
 from musecode_jupyter.agents.tasks.propose import parse_tasks
+from musecode_jupyter.guard.sandbox import Sandbox, choose
 from musecode_jupyter.models.model_file import LocalModelFile
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import ConfigurationError, NoRepository, UsageProblem
 from musecode_jupyter.session.repository import find_repository, unborn_root
 from musecode_jupyter.session.settings import Settings
-from musecode_jupyter.session.store import worktrees_dir
+from musecode_jupyter.session.store import sessions_dir, worktrees_dir
 from musecode_jupyter.skills.goal import branch_gone
 from musecode_jupyter.skills.goal_state import GoalRecord
 from musecode_jupyter.skills.limits import Limits
 from musecode_jupyter.skills.verify_command import check_command
 from musecode_jupyter.tools.environment import child_environment
 from musecode_jupyter.workspace.git import Git, Head
-from musecode_jupyter.workspace.shadow import require_suitable
+from musecode_jupyter.workspace.shadow import require_suitable, shadows_dir
+from musecode_jupyter.workspace.sharing import parse_share
 from musecode_jupyter.workspace.worktrees import list_worktrees
 
 RUNTIME_MISSING = (
@@ -201,3 +203,13 @@ async def check_model(settings: Settings, effects: Effects) -> None:
         raise ConfigurationError(RUNTIME_MISSING)
     file = LocalModelFile(settings.home_or_default(), environ=effects.environ())
     await effects.disk(file.require)
+
+
+async def choose_sandbox(settings: Settings, effects: Effects) -> Sandbox:
+    """The sandbox for commands of a session, from which what other sessions keep is hidden."""
+    home = settings.home_or_default()
+    hidden = (sessions_dir(home), worktrees_dir(home), shadows_dir(home))
+    linked = tuple(rule.path for rule in parse_share(settings.share or "") if rule.how == "link")
+    return await choose(
+        settings.sandbox, settings.network, effects, hidden=hidden, readable=settings.readable, linked=linked
+    )

@@ -80,7 +80,7 @@ def test_a_session_whose_disk_fails_stops_and_goes_on_when_it_works(
     seen: list[Event] = []
     script = AsFar([run_of("echo ran >> trace.txt"), EDIT, DONE])
     with ModelServer(script) as server:
-        # Closing says again that the log could not be written; the lock is free afterwards all the same.
+        # Closing says that the log could not be written, if nobody was told; the lock is free afterwards all the same.
         with monkeypatch.context() as patch, contextlib.suppress(LogReadOnly):
             patch.setattr(journal, "Disk", lambda: disk)
             with session_on(server.base_url, repo.root) as session:
