@@ -201,6 +201,10 @@ def _tasks(host: Host, _rest: str) -> None:
     print(host.opened().tasks_text())
 
 
+def _map(host: Host, rest: str) -> None:
+    print(visible_text(host.map_text(rest)), end="")
+
+
 def _worktrees(host: Host, rest: str) -> None:
     try:
         words = shlex.split(rest)
@@ -357,6 +361,7 @@ COMMANDS: dict[str, Command] = {
     "run": run,
     "tasks": _tasks,
     "diff": _diff,
+    "map": _map,
     "merges": _merges,
     "undo": _undo,
     "fork": _fork,
@@ -372,7 +377,7 @@ COMMANDS: dict[str, Command] = {
     "close": _close,
 }
 # These neither open a session nor offer a resume.
-QUIET = frozenset({"cells", "vars", "resume", "sessions", "doctor", "close"})
+QUIET = frozenset({"cells", "map", "vars", "resume", "sessions", "doctor", "close"})
 # These only show: where no session is open they say so, and it is no error.
 SHOWING = frozenset(
     {"agents", "worktrees", "timeline", "show", "search", "tasks", "diff", "merges", "cost", "verify", "export"}

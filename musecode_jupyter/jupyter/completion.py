@@ -25,6 +25,7 @@ MUSE_WORDS = (
         "doctor",
         "export",
         "fork",
+        "map",
         "merges",
         "resume",
         "rewind",

@@ -21,6 +21,7 @@ from musecode_jupyter.runtime.errors import MuseError, UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
 from musecode_jupyter.session import GoalSpec, Session, Settings, open_session
 from musecode_jupyter.session.changes import unified
+from musecode_jupyter.session.looks import map_text
 from musecode_jupyter.session.store import SessionEntry, list_sessions
 from musecode_jupyter.session.summary import summarise
 from musecode_jupyter.tools.notebook import notebook_tools
@@ -277,6 +278,12 @@ class Host:
 
                 display(self.approvals_view())
         self.notebook.code.serve()
+
+    def map_text(self, asked: str) -> str:
+        """The map of the repository that the kernel is in, or of the open session's; no session is opened for it."""
+        if self._session is not None:
+            return self._session.map_text(asked)
+        return self._thread().call(map_text(self.workspace(), LiveEffects(), asked))
 
     def thread(self) -> RuntimeThread:
         """The runtime thread, started by the first who asks."""

@@ -324,6 +324,10 @@ class Session:
         """The tasks of the active goal, or of the last that had any: state, files, and who is in whose way."""
         return self.call(looks.tasks_text)
 
+    def map_text(self, asked: str = "") -> str:
+        """The map of the repository: all of it, or what `asked` names: a file, a folder, a symbol, words."""
+        return self.call(lambda core: looks.map_text(core.workspace, core.effects, asked))
+
     def worktrees_text(self) -> str:
         """Every worktree of agents on this repository, of all sessions, and what it holds."""
         return self.call(worktrees.listed)

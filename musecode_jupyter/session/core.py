@@ -19,6 +19,7 @@ from musecode_jupyter.agents.guided import LOCATE, Guided
 from musecode_jupyter.agents.landing.state import MergesState
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Mind, Task
+from musecode_jupyter.agents.repomap.tool import MAP
 from musecode_jupyter.agents.roles import offered
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.agents.tasks.propose import PROPOSE_TASKS
@@ -51,7 +52,7 @@ from musecode_jupyter.session.ground import make_shadow, own_changes, settle, sh
 from musecode_jupyter.session.landings import landing_parts
 from musecode_jupyter.session.preflight import GoalSpec, check_goal, check_model, choose_sandbox, landing_branch
 from musecode_jupyter.session.reducers import all_reducers
-from musecode_jupyter.session.repository import find_repository, unborn_root
+from musecode_jupyter.session.repository import files_below, find_repository, unborn_root
 from musecode_jupyter.session.runners import REPLAYS, goal_runner
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.store import new_id, sessions_dir
@@ -133,7 +134,7 @@ class SessionCore:
         self.executor = Executor(
             log=log,
             effects=effects,
-            registry=Registry.of([*BUILTIN, LOCATE, PROPOSE_TASKS, *crew_tools]).over(tools),
+            registry=Registry.of([*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, *crew_tools]).over(tools),
             offered=partial(offered, log),
             policy=self.policy,
             approvals=self.approvals,
@@ -739,7 +740,7 @@ class SessionCore:
             try:
                 return await (await self.git()).list_files(root)
             except GitError:
-                return await self._effects.disk(_files_below, root)
+                return await self._effects.disk(files_below, root)
 
         return Place(root, None, list_files)
 
@@ -775,10 +776,6 @@ class SessionCore:
             raise UsageProblem(
                 f"Goal {running[0]} is running. Wait for it, or end it with `%goal stop`; one goal runs at a time."
             )
-
-
-def _files_below(root: Path) -> list[str]:
-    return [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_file()]
 
 
 def _log_failure(task: asyncio.Task[GoalRecord]) -> None:

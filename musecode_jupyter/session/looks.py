@@ -6,11 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from musecode_jupyter.agents.landing import history
+from musecode_jupyter.agents.repomap.answer import answer, understood
+from musecode_jupyter.agents.repomap.read import read_map
+from musecode_jupyter.agents.repomap.tool import history_of
 from musecode_jupyter.agents.tasks import text
 from musecode_jupyter.agents.tasks.facts import read_imports
 from musecode_jupyter.agents.tasks.scheduling import Repository
 from musecode_jupyter.agents.tasks.state import TasksState
+from musecode_jupyter.runtime.effects import Effects
+from musecode_jupyter.runtime.errors import GitError
+from musecode_jupyter.session.repository import files_below
 from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.history import History
 from musecode_jupyter.workspace.landing import check_merge
 from musecode_jupyter.workspace.snapshots import diff_of_files
 
@@ -52,6 +59,21 @@ async def tasks_text(core: SessionCore) -> str:
     imports = await core.effects.disk(read_imports, place.root, files)
     repository = Repository(files=tuple(files), imports=imports)
     return text.tasks_text(state.of_goal(goal), repository, state.plan(goal).trials)
+
+
+async def map_text(workspace: Path, effects: Effects, asked: str) -> str:
+    """The map of the repository of `workspace`: all, a file, a folder, a symbol, or what belongs to some words."""
+    history = History()
+    try:
+        git = await Git.discover(workspace, effects)
+        root, files = git.root, await git.list_files(git.root)
+    except GitError:
+        git, root, files = None, workspace, await effects.disk(files_below, workspace)
+    repo = await read_map(effects, root, files)
+    question = understood(repo, asked)
+    if git is not None and question.path in repo.facts:
+        history = await history_of(git)
+    return (await effects.disk(answer, repo, question, history)).text
 
 
 def merges_text(core: SessionCore) -> str:

@@ -37,3 +37,8 @@ async def unborn_root(workspace: Path, effects: Effects) -> Path | None:
         return (await Git.discover(workspace, effects)).root
     except NoRepository:
         return None
+
+
+def files_below(root: Path) -> list[str]:
+    """The files of a folder that is in no repository, as paths below it."""
+    return [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_file()]

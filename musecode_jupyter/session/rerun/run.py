@@ -18,6 +18,7 @@ from musecode_jupyter.agents.guided import LOCATE, Guided
 from musecode_jupyter.agents.landing.tools import COMMIT_FIRST
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Task
+from musecode_jupyter.agents.repomap.tool import MAP
 from musecode_jupyter.agents.roles import offered
 from musecode_jupyter.agents.tasks.propose import PROPOSE_TASKS
 from musecode_jupyter.guard.policy import Policy
@@ -161,7 +162,9 @@ class _Work:
         self._executor = RerunExecutor(
             log=stand_in,
             effects=effects,
-            registry=Registry.of([*BUILTIN, LOCATE, PROPOSE_TASKS, *([ask_tool(_nobody)] if self._has_crew() else [])]),
+            registry=Registry.of(
+                [*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, *([ask_tool(_nobody)] if self._has_crew() else [])]
+            ),
             policy=Policy(mode["approvals"], bool(mode["interactive"])),
             approvals=approvals,
             outputs=log.folder,
