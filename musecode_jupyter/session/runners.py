@@ -27,8 +27,12 @@ def goal_runner(
     worker: Callable[[str], Awaitable[None]],
     halt: Callable[[int, str], None],
     guided: bool,
+    several: type[FanOutRunner] = FanOutRunner,
 ) -> GoalRunner:
-    """The runner of `goal`. `worker` makes an agent, `halt` has all of the goal's agents rest (see FanOutTools)."""
+    """The runner of `goal`. `worker` makes an agent, `halt` has all of the goal's agents rest (see FanOutTools).
+
+    `several` is the runner for several workers.
+    """
     if workers == 1:
         grounds = tools.log.state("grounds")
         assert isinstance(grounds, GroundsState)
@@ -39,4 +43,4 @@ def goal_runner(
         return Repository(together=past.together, commits=past.commits)
 
     queue = MergeQueue(tools)
-    return FanOutRunner(tools, FanOutTools(queue=queue, worker=worker, halt=halt, guided=guided, history=history), goal)
+    return several(tools, FanOutTools(queue=queue, worker=worker, halt=halt, guided=guided, history=history), goal)

@@ -329,7 +329,7 @@ class FanOutRunner(GoalRunner):
             agent = self._free_agent(tasks[seq], running)
             await self._f.worker(agent)
             self._holds[seq] = agent
-            running[seq] = asyncio.create_task(self._until_stopped(seq, agent), name=f"task {seq} of goal {self.goal}")
+            running[seq] = asyncio.create_task(self.until_stopped(seq, agent), name=f"task {seq} of goal {self.goal}")
 
     async def _choose(self, waiting: dict[int, TaskRecord], running: dict[int, asyncio.Task[None]]) -> list[int]:
         by_name = {task.spec.name: seq for seq, task in self.tasks.items()}
@@ -397,7 +397,8 @@ class FanOutRunner(GoalRunner):
         self._stopping[task] = why
         self._running[task].cancel()
 
-    async def _until_stopped(self, seq: int, agent: str) -> None:
+    async def until_stopped(self, seq: int, agent: str) -> None:
+        """Have `agent` work on task `seq` until the task has landed, waits for the user, is given up, or is stopped."""
         try:
             await self._work_on(seq, agent)
         except asyncio.CancelledError:

@@ -19,9 +19,12 @@ from fixtures.model_server import ModelServer, RepairModel, load_repairs
 from fixtures.session_bench import DONE, EDIT, Repo, end, session_on, start
 
 from musecode_jupyter.agents.tasks.propose import parse_tasks
+from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import GENESIS, chain
 from musecode_jupyter.session import GoalSpec, Settings, open_session
 from musecode_jupyter.session.replay import prove
+from musecode_jupyter.session.rerun.record import COMMANDS
+from musecode_jupyter.session.rerun.run import check_commands
 
 Records = list[dict[str, Any]]
 NAMES = ("one", "two", "three")
@@ -267,3 +270,20 @@ def test_a_session_that_ends_before_the_reads_of_an_answer_is_proved(
         segment.write_bytes(b"".join(lines[:last]))
         proof = prove(session.folder)
         assert proof.ok, (last, proof.problem)
+
+
+@pytest.mark.parametrize("kind", ["driver", "crew"])
+def test_a_record_that_ends_at_any_command_is_proved_also_in_another_place(
+    goal: Callable[[str], Path], kind: str, tmp_path: Path
+) -> None:
+    """Where the record of one worker, or of whoever leads them, ended, nothing more of the others was issued again."""
+    folder = copied(goal(kind), tmp_path / "sessions" / "moved")
+    (segment,) = (folder / "journal").iterdir()
+    lines = segment.read_bytes().splitlines(keepends=True)
+    ends = [n for n, line in enumerate(lines, 1) if json.loads(line)["kind"] in {*COMMANDS, "task.done"}]
+    assert len(ends) > 10
+    for last in ends:
+        segment.write_bytes(b"".join(lines[:last]))
+        proof = check_commands(EventLog.read(folder))
+        assert proof.problem is None, (last, proof.problem)
+        assert not proof.unchecked

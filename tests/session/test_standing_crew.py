@@ -166,6 +166,4 @@ def test_after_a_restart_it_comes_back_suspended_and_knows_what_it_knew(repo: Re
     assert [line.partition(":")[0] for line in lines] == ["lead", "explorer"]
     told = r"explorer, driver, \S+: idle, 3 model calls, .* woken last: asked by lead .* 1 files read"
     assert re.search(told, lines[1])
-        r"explorer, driver, \S+: idle, 3 model calls, .* woken last: asked by lead .* 1 files read", lines[1]
-    )
     assert prove(folder).problem is None

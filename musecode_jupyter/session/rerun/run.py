@@ -186,8 +186,12 @@ class _Work:
         stopped = False
         while True:
             await _settled()
-            if work.done() and all(turn.done() for turn in self._turns):
-                break
+            if work.done():
+                # Where the record of whoever leads the work ends, those of the workers may go on.
+                if self._log.differs is None and _record_ended(work) and self._schedule.release():
+                    continue
+                if all(turn.done() for turn in self._turns):
+                    break
             if self._log.differs is not None:
                 work.cancel()
                 for turn in self._turns:
@@ -286,6 +290,7 @@ class _Work:
             worker=self._worker,
             halt=lambda _goal, _why: None,
             guided=self._profile == "guided",
+            several=_several(self._schedule),
         )
         if isinstance(runner, FanOutRunner):
             self._runner = runner
@@ -313,8 +318,30 @@ class _Work:
         return Git(self._workspace, self._workspace / ".git", self._workspace / ".git", self._effects)
 
     def _worktrees(self) -> Path:
-        made = next((event for event in self._events if event.kind == "worktree.creating"), None)
-        return self._log.folder.parent.parent / "worktrees" if made is None else Path(made.data["path"]).parent
+        # What is proved may be a copy that lies elsewhere.
+        for event in self._events:
+            if event.kind == "worktree.creating":
+                return Path(event.data["path"]).parent
+            if event.kind == "git.answered" and event.data["question"] == "_check_out":
+                return Path(event.data["arguments"]["path"]).parent
+        return self._log.folder.parent.parent / "worktrees"
+
+
+def _several(schedule: Schedule) -> type[FanOutRunner]:
+    class Several(FanOutRunner):
+        """Workers of whom each ends where its own record ends: the others go on to the ends of theirs."""
+
+        async def until_stopped(self, seq: int, agent: str) -> None:
+            try:
+                await super().until_stopped(seq, agent)
+            except RecordEnds:
+                await schedule.until(None, agent)
+
+    return Several
+
+
+def _record_ended(work: asyncio.Task[None]) -> bool:
+    return not work.cancelled() and isinstance(work.exception(), RecordEnds)
 
 
 def _ended(error: BaseException) -> bool:
