@@ -205,6 +205,19 @@ def _map(host: Host, rest: str) -> None:
     print(visible_text(host.map_text(rest)), end="")
 
 
+def _claims(host: Host, rest: str) -> None:
+    words = rest.split(maxsplit=2)
+    session = host.opened()
+    if not words:
+        print(visible_text(session.claims_text()))
+    elif words[0] == "--why" and len(words) == 2 and words[1].isdecimal():
+        print(visible_text(session.claims_text(int(words[1]))))
+    elif words[0] == "retract" and len(words) > 1 and words[1].isdecimal():
+        print(visible_text(session.retract_claim(int(words[1]), " ".join(words[2:]))))
+    else:
+        raise UsageProblem("%muse claims takes nothing, `--why N` or `retract N [WHY]`, N the number of a claim.")
+
+
 def _worktrees(host: Host, rest: str) -> None:
     try:
         words = shlex.split(rest)
@@ -360,6 +373,7 @@ COMMANDS: dict[str, Command] = {
     "vars": variables,
     "run": run,
     "tasks": _tasks,
+    "claims": _claims,
     "diff": _diff,
     "map": _map,
     "merges": _merges,
@@ -380,7 +394,20 @@ COMMANDS: dict[str, Command] = {
 QUIET = frozenset({"cells", "map", "vars", "resume", "sessions", "doctor", "close"})
 # These only show: where no session is open they say so, and it is no error.
 SHOWING = frozenset(
-    {"agents", "worktrees", "timeline", "show", "search", "tasks", "diff", "merges", "cost", "verify", "export"}
+    {
+        "agents",
+        "worktrees",
+        "timeline",
+        "show",
+        "search",
+        "tasks",
+        "claims",
+        "diff",
+        "merges",
+        "cost",
+        "verify",
+        "export",
+    }
 )
 # These take nothing more.
 ALONE = frozenset({"agents", "tasks", "merges", "cost", "verify", "doctor", "close"})

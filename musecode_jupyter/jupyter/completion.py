@@ -19,6 +19,7 @@ MUSE_WORDS = (
         "ask",
         "agents",
         "cells",
+        "claims",
         "close",
         "cost",
         "diff",
@@ -92,6 +93,7 @@ class MuseMatcher:
             "steer": self._agents,
             "stop": self._agents,
             "undo": self._landings,
+            "claims": lambda: ["--why", "retract"],
             "search": lambda: ["--limit"],
             "sessions": lambda: ["--workspace"],
             "worktrees": lambda: ["reclaim", "quarantine"],
@@ -102,6 +104,8 @@ class MuseMatcher:
 
                 return KINDS
             return self._agents() if last == "--agent" else TIMELINE_OPTIONS if last != "--since" else ()
+        if word == "claims" and words in (["--why"], ["retract"]):
+            return self._claims()
         if word == "run":
             return [option for option in RUN_OPTIONS if option not in words] if token.startswith("-") else ()
         if word == "export":
@@ -135,6 +139,10 @@ class MuseMatcher:
             return []
         merges = host.open.read(lambda core: {n: merge.state for n, merge in core.merges.merges.items()})
         return [str(number) for number, state in merges.items() if state == "landed"]
+
+    def _claims(self) -> list[str]:
+        host = self._host()
+        return [] if host is None or host.open is None else [str(number) for number in host.open.claims.claims]
 
     def _worktrees(self) -> list[str]:
         """Of this session; the others are on disk, which a key press does not look through."""

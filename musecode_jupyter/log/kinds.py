@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from musecode_jupyter.log.claim_kinds import CLAIM_KINDS
 from musecode_jupyter.log.mail_kinds import MAIL_KINDS
 from musecode_jupyter.log.payload import Check, Payload
 from musecode_jupyter.log.work_kinds import WORK_KINDS
@@ -644,6 +645,7 @@ KINDS: dict[str, type[Payload]] = {
     "goal.met": GoalMet,
     "goal.stopped": GoalStopped,
     **WORK_KINDS,
+    **CLAIM_KINDS,
     **MAIL_KINDS,
     "budget.set": BudgetSet,
     "budget.exceeded": BudgetExceededEvent,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from musecode_jupyter.agents.claims.state import ClaimsState
 from musecode_jupyter.agents.tasks.graph import TaskSpec
 from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.guard.approvals import ApprovalsState, Decision, Given
@@ -21,7 +22,7 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import Effects, LiveEffects
 from musecode_jupyter.runtime.errors import LogReadOnly, UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
-from musecode_jupyter.session import landings, looks, time_travel, worktrees
+from musecode_jupyter.session import claims, landings, looks, time_travel, worktrees
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.files_at import session_at
 from musecode_jupyter.session.fork import make_fork
@@ -209,6 +210,21 @@ class Session:
     def goals(self) -> GoalsState:
         """All goals, as of now."""
         return self.read(lambda core: core.goals.model_copy(deep=True))
+
+    @property
+    def claims(self) -> ClaimsState:
+        """What the crew believes, as of now; `standings()` of it says how far."""
+        return self.read(lambda core: claims.claims_state(core).model_copy(deep=True))
+
+    def claims_text(self, why: int | None = None) -> str:
+        """The claims, or what claim `why` rests on; files are looked at first. UsageProblem if there is none."""
+        if why is not None:
+            return self.call(lambda core: claims.why_text(core, why))
+        return self.call(claims.claims_text)
+
+    def retract_claim(self, number: int, why: str = "") -> str:
+        """Take a claim back: whoever has it is told; says what it touches. UsageProblem if there is no such claim."""
+        return self.call(lambda core: claims.retract(core, number, why))
 
     @property
     def ledger(self) -> LedgerState:

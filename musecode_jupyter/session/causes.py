@@ -19,7 +19,7 @@ from musecode_jupyter.runtime.errors import LogError, UsageProblem
 from musecode_jupyter.session.summary import summarise
 from musecode_jupyter.session.visible import visible_text
 
-REFERENCES = ("request", "call", "approval", "view", "merge", "worktree", "task", "goal", "rule")
+REFERENCES = ("request", "call", "approval", "view", "merge", "worktree", "task", "goal", "rule", "claim", "mail")
 
 # Steps back that are shown, and steps that are followed to where the chain begins.
 _DEEP_BACK = 12

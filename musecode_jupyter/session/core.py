@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from musecode_jupyter._version import __version__
+from musecode_jupyter.agents.claims.tools import CLAIM_TOOLS
 from musecode_jupyter.agents.crew import ask_tool
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import LOCATE, Guided
@@ -134,7 +135,7 @@ class SessionCore:
         self.executor = Executor(
             log=log,
             effects=effects,
-            registry=Registry.of([*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, *crew_tools]).over(tools),
+            registry=Registry.of([*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, *CLAIM_TOOLS, *crew_tools]).over(tools),
             offered=partial(offered, log),
             policy=self.policy,
             approvals=self.approvals,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from musecode_jupyter.agents.claims.state import ClaimsReducer
 from musecode_jupyter.agents.crew_state import CrewReducer
 from musecode_jupyter.agents.landing.state import MergesReducer
 from musecode_jupyter.agents.mail.state import MailReducer
@@ -33,6 +34,7 @@ def all_reducers() -> list[Reducer[Any]]:
         AgentsReducer(),
         MailReducer(),
         CrewReducer(),
+        ClaimsReducer(),
         MergesReducer(),
         TasksReducer(),
         GoalsReducer(),

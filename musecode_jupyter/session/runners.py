@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from musecode_jupyter.agents.landing.queue import MergeQueue
+from musecode_jupyter.agents.claims.validator import claims_validator
+from musecode_jupyter.agents.landing.queue import MergeQueue, check_path
 from musecode_jupyter.agents.tasks.scheduling import Repository
 from musecode_jupyter.skills.dirty_goal import DirtyGoalRunner
 from musecode_jupyter.skills.fan_out import FanOutRunner, FanOutTools
@@ -12,7 +13,7 @@ from musecode_jupyter.skills.goal import GoalRunner, GoalTools
 from musecode_jupyter.skills.ground_state import GroundsState
 from musecode_jupyter.workspace.history import read_history
 
-REPLAYS = 1
+REPLAYS = 2
 """Goes up with every change of the code by which the same answers lead to other commands.
 
 What was recorded under another number is not run again; chain, fold and prompts are checked all the same.
@@ -42,5 +43,5 @@ def goal_runner(
         past = await read_history(tools.git)
         return Repository(together=past.together, commits=past.commits)
 
-    queue = MergeQueue(tools)
+    queue = MergeQueue(tools, [claims_validator(tools, check_path(tools, goal))])
     return several(tools, FanOutTools(queue=queue, worker=worker, halt=halt, guided=guided, history=history), goal)

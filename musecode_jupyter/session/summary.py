@@ -18,7 +18,7 @@ BEHIND = frozenset({"git.answered"})
 """Kinds that are there to prove the others: shown to those who ask for them."""
 
 # The field by which an event names the one that opened what it belongs to, most specific first.
-_REFERENCES = ("request", "call", "approval", "mail", "merge", "worktree", "goal")
+_REFERENCES = ("request", "call", "approval", "merge", "claim", "mail", "worktree", "goal")
 
 # Events that say by their kind alone how something went; kinds not named say neither.
 _OUTCOME = {
@@ -34,6 +34,8 @@ _OUTCOME = {
     "merge.bounced": False,
     "merge.undone": True,
     "merge.stays": False,
+    "claim.challenged": False,
+    "claim.verified": True,
     "task.done": True,
     "task.bounced": False,
     "task.abandoned": False,
@@ -365,6 +367,13 @@ def _merge_landed(data: Data) -> str:
     )
 
 
+def _claim_asserted(data: Data) -> str:
+    missing = sum(not each["holds"] for each in data["evidence"])
+    cited = len(data["evidence"])
+    found = "no evidence" if not cited else f"{missing} of {cited} citations not so" if missing else f"{cited} cited"
+    return f"claims ({data['type']}; {found}): {data['text']}"
+
+
 def _budget_set(data: Data) -> str:
     return f"session limits: {_limits(data) or 'none'}"
 
@@ -451,6 +460,16 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "task.bounced": lambda d: f"task {d['task']} goes back to {d['agent']}{_why(d)}",
     "task.done": lambda d: f"task {d['task']} is done{_why(d)}",
     "task.abandoned": lambda d: f"task {d['task']} is given up{_why(d)}",
+    "claim.asserted": _claim_asserted,
+    "claim.checked": lambda d: f"claim {d['claim']} was looked at again and stands",
+    "claim.verified": lambda d: f"verifies claim {d['claim']}{_why(d)}",
+    "claim.challenged": lambda d: f"finds claim {d['claim']} not to be so{_why(d)}",
+    "claim.staled": lambda d: f"claim {d['claim']} is stale: {d['why']} changed since; not re-checked",
+    "claim.retracted": lambda d: f"takes claim {d['claim']} back{_why(d)}",
+    "mail.sent": lambda d: f"to {d['to']} ({d['priority']}), {d['topic']}: {d['text']}",
+    "mail.delivered": lambda d: f"mail {d['mail']} is read",
+    "mail.acknowledged": lambda d: f"mail {d['mail']} is dealt with",
+    "mail.dropped": lambda d: f"mail {d['mail']} is not delivered{_why(d)}",
     "worktree.creating": lambda d: f"will create a worktree on {d['branch']} from {_commit(d['base'])}",
     "worktree.created": lambda d: f"worktree at {d['path']}",
     "worktree.updated": lambda d: f"the user's commits up to {_commit(d['target'])} are in it now: {_list(d['files'])}",

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from musecode_jupyter.agents.claims.harness import assert_result
 from musecode_jupyter.agents.landing import permission
 from musecode_jupyter.agents.landing.checks import (
     as_checks,
@@ -446,9 +447,10 @@ class GoalRunner:
         self, where: str, tree: str, commit: str, results: list[CallResult], passed: bool, report: str
     ) -> None:
         checks = as_checks(self.record.verify, results)
-        await self._emit(
+        judged = await self._emit(
             "goal.judged", tree=tree, commit=commit, where=where, passed=passed, checks=checks, report=report
         )
+        assert_result(self._t.log, tree, checks, judged)
 
     def _last_checks(self) -> list[dict[str, object]]:
         for event in reversed(list(self._t.log.events(since=self.goal))):

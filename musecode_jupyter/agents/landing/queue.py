@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +156,9 @@ class MergeQueue:
             no = await refusal(self._t, self._candidate(work, merged), self._card(seq, work))
             if no is not None:
                 return await self._hold(seq, work, no.told, no.why)
+            refused = await self._review(work, merged, (each for each in self._validators if each.again))
+            if refused is not None:
+                return refused
         return await to_the_end(self._move(seq, work, merged))
 
     async def _prove(self, work: Work, merged: Merged) -> Verdict | None:
@@ -167,8 +170,14 @@ class MergeQueue:
                 why = f"{names} {'does' if len(failed) == 1 else 'do'} not pass on the merge."
                 report = await failure_report(self._t.git, work, merged.target, merged.suspect, failed, purpose)
                 return await self._bounce(merged.merge, work.goal, work.kept, why, report, merged.target)
-        for validator in self._validators:
+        return await self._review(work, merged, self._validators)
+
+    async def _review(self, work: Work, merged: Merged, validators: Iterable[Validator]) -> Verdict | None:
+        """Ask `validators`; the verdict if one of them objects."""
+        for validator in validators:
             review = await validator.review(work, merged)
+            if review is None:
+                continue
             said = {"validator": validator.name, "ok": review.ok, "why": review.why}
             seq = merged.merge
             await self._emit("merge.reviewed", seq, work.goal, {"merge": seq, "tree": merged.tree, **said})
@@ -195,7 +204,7 @@ class MergeQueue:
         greens: Counter[str] = Counter()
         wanted = commands
         while wanted and max(reds.values(), default=0) < 2:
-            place = await clean_place(self._t, _check_path(self._t, work.goal), merged.commit, work.needs)
+            place = await clean_place(self._t, check_path(self._t, work.goal), merged.commit, work.needs)
             results = await run_commands(self._t, wanted, place, "judge", merged.merge)
             for command, result in zip(wanted, results, strict=True):
                 runs.append((command, result))
@@ -298,12 +307,13 @@ async def discard_left_over(tools: LandingTools) -> None:
         await _discard(tools, goal)
 
 
-def _check_path(tools: LandingTools, goal: int) -> Path:
+def check_path(tools: LandingTools, goal: int) -> Path:
+    """Where the merges of `goal` are checked out, one at a time, to be tested."""
     return tools.worktrees / f"{tools.session}-{goal}.merge"
 
 
 async def _discard(tools: LandingTools, goal: int) -> None:
-    path = _check_path(tools, goal)
+    path = check_path(tools, goal)
     try:
         await discard_detached(tools.git, path)
     except GitError as error:

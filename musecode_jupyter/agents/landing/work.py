@@ -82,10 +82,15 @@ class Review:
 
 @dataclass(frozen=True)
 class Validator:
-    """Somebody who looks at every tested merge before it lands. `review` is bound to the merge's tree."""
+    """Somebody who looks at every tested merge before it lands. `review` is bound to the merge's tree.
+
+    It answers None where there is nothing to say. `again` has it asked once more after the user's approval, for which
+    the merge may have waited long.
+    """
 
     name: str
-    review: Callable[[Work, Merged], Awaitable[Review]]
+    review: Callable[[Work, Merged], Awaitable[Review | None]]
+    again: bool = False
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ _WORDS: dict[str, frozenset[str]] = {
     "decision": _DECISIONS,
     "network": _DECISIONS,
     "sandbox": frozenset({"bubblewrap", "plain"}),
-    "type": frozenset({"message", "reasoning", "tool_call", "tool_result", "picture"}),
+    "type": frozenset({"message", "reasoning", "tool_call", "tool_result", "picture", "location", "behaviour", "count"})
+    | frozenset({"absence", "test result", "measurement", "decision"}),
     "status": frozenset({"completed", "incomplete"}),
     "state": _words("idle running waiting suspended retired budget stalled blocked stopped error met paused"),
     "effect": frozenset({"read", "write", "process"}),
@@ -51,10 +52,10 @@ _WORDS: dict[str, frozenset[str]] = {
         "foreign_reasoning content_policy authentication"
     ),
 }
-_DIGESTS = _words("digest before after base tree commit target old new expected found contained_in origin")
+_DIGESTS = _words("digest span before after base tree commit target old new expected found contained_in origin")
 _PATHS = _words("path cwd workspace output_path reads writes files conflicts suspect quarantine")
 # Data in data, of which the fields are known.
-_PARTS = _words("checks changes pictures old new")
+_PARTS = _words("checks changes pictures old new evidence")
 # Data of any form, of which nothing is known.
 _FREE = frozenset({"arguments", "shown", "json_schema", "answer", "error"})
 _MODELS = frozenset({"model", "served_model"})

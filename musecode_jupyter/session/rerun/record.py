@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.tools.state import CLOSING
 
@@ -47,6 +48,9 @@ def issued(event: Event) -> bool:
     if event.kind == "approval.requested":
         # Whether a call may be made is a part of that call.
         return event.data["call"] is None and event.data["action"] in _ASKS
+    if event.kind == "claim.asserted":
+        # What agents claim comes of their calls; what became of claims when somebody looked is a fact of the world.
+        return event.agent == HARNESS
     return event.kind in COMMANDS or event.kind in _DECISIONS or event.kind.startswith(_DECIDES)
 
 

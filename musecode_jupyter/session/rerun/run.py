@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
+from musecode_jupyter.agents.claims.tools import CLAIM_TOOLS
 from musecode_jupyter.agents.crew import ASK, Crew, ask_tool
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import LOCATE, Guided
@@ -163,7 +164,7 @@ class _Work:
             log=stand_in,
             effects=effects,
             registry=Registry.of(
-                [*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, *([ask_tool(_nobody)] if self._has_crew() else [])]
+                [*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, *CLAIM_TOOLS, *([ask_tool(_nobody)] if self._has_crew() else [])]
             ),
             policy=Policy(mode["approvals"], bool(mode["interactive"])),
             approvals=approvals,

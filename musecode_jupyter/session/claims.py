@@ -1,0 +1,124 @@
+"""What the user does with claims: looks at them, with a look at the files first, and takes one back."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from musecode_jupyter.agents.answers import HARNESS
+from musecode_jupyter.agents.claims import text
+from musecode_jupyter.agents.claims.rechecks import MECHANICAL, recheck
+from musecode_jupyter.agents.claims.retract import correct, fallout, resting_tasks
+from musecode_jupyter.agents.claims.state import Claim, ClaimsState
+from musecode_jupyter.runtime.errors import GitError, UsageProblem
+from musecode_jupyter.workspace.git import Git
+
+if TYPE_CHECKING:
+    from musecode_jupyter.session.core import SessionCore
+
+
+def claims_state(core: SessionCore) -> ClaimsState:
+    """Claims as folded."""
+    state = core.log.state("claims")
+    assert isinstance(state, ClaimsState)
+    return state
+
+
+async def claims_text(core: SessionCore) -> str:
+    """What the crew believes; what claims rest on is looked at again first, so that a change of a file shows."""
+    await look_again(core)
+    return text.claims_text(claims_state(core))
+
+
+async def why_text(core: SessionCore, number: int) -> str:
+    """What claim `number` rests on; UsageProblem if there is none."""
+    await look_again(core)
+    await core.log.flush()
+    return text.why_text(core.log, number)
+
+
+async def look_again(core: SessionCore) -> None:
+    """Look whether files and queries are as claims have them, in the user's checkout or the worktree of each."""
+    if not core.log.writable:
+        return
+    state = claims_state(core)
+    tree = await _tree(core)
+    for number, claim in list(state.claims.items()):
+        if claim.replaced or not _can_be_seen(claim, tree):
+            continue
+        worktree = next((each.worktree for each in claim.evidence), None)
+        record = None if worktree is None else core.workspace_state.worktrees.get(worktree)
+        if record is not None and record.created and not record.removing:
+            root = Path(record.path)
+            git = await Git.at_worktree(root, core.effects)
+            list_files = git.list_files
+        else:
+            place = core.own_place()
+            root, list_files, worktree = place.root, place.list_files, None
+        await recheck(core.log, core.effects, number, root, list_files, worktree=worktree, agent=HARNESS, tree=tree)
+
+
+def _can_be_seen(claim: Claim, tree: str) -> bool:
+    """Whether a look at the files can tell anything new of the claim."""
+    if not claim.evidence or any(not each.holds for each in claim.evidence):
+        return False
+    if any(each.kind == "command" and not (each.tree and tree) for each in claim.evidence):
+        return False
+    return not claim.changed or claim.type in MECHANICAL or all(each.tree for each in claim.evidence)
+
+
+async def _tree(core: SessionCore) -> str:
+    try:
+        git = await core.git()
+        return await git.tree_of((await git.head()).commit)
+    except GitError:
+        return ""
+
+
+async def retract(core: SessionCore, number: int, why: str) -> str:
+    """Take claim `number` back for the user, tell whoever has it, and say what it touches.
+
+    Raises UsageProblem if there is no such claim or it is taken back already.
+    """
+    claim = claims_state(core).claims.get(number)
+    if claim is None:
+        raise UsageProblem(f"There is no claim {number}; `%muse claims` lists them.")
+    if claim.retracted:
+        raise UsageProblem(f"Claim {number} is taken back already.")
+    await core.log.append("claim.retracted", {"claim": number, "why": why}, agent="user", cause=(number,))
+    await core.log.flush()
+    card = fallout(core.log, number).card()
+    resting = await pause_tasks(core, number)
+    correct(core.log, partial(_say, core), only=(number,))
+    await core.log.flush()
+    return card if not resting else f"{card}\nThese tasks wait; `%goal resume` goes on with them: {', '.join(resting)}."
+
+
+async def pause_tasks(core: SessionCore, number: int) -> list[str]:
+    """Have the tasks wait whose workers are at work and rely on claim `number`; returns their names."""
+    state, crew = claims_state(core), core.crew
+    names = []
+    for task in resting_tasks(state, number) if crew is not None else ():
+        with contextlib.suppress(UsageProblem):  # it has ended meanwhile, or waits already
+            assert crew is not None
+            await crew.stop_worker(state.tasks[task].agent, f"stopped, because its work relies on claim {number}")
+            names.append(crew.tasks[task].spec.name)
+    return names
+
+
+def _say(
+    core: SessionCore,
+    to: str,
+    *,
+    topic: str,
+    text: str,
+    priority: str,
+    claims: tuple[int, ...] = (),
+    cause: tuple[int, ...] = (),
+) -> None:
+    """Tell an agent what the user took back, as the user would: it reads it before its next step."""
+    del topic, priority, claims
+    if to in core.agents.agents:
+        core.log.post("user.steer", {"text": text, "to": to}, agent="user", cause=cause)
