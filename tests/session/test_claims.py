@@ -1,4 +1,4 @@
-"""Claims in a real session: what is cited is looked up, what changes makes stale, what is doubted is told and stopped."""
+"""Claims in a real session: what is cited is looked up, what changed is stale, what is doubted does not land."""
 
 from __future__ import annotations
 
@@ -106,13 +106,15 @@ def test_what_is_cited_is_looked_up_and_what_is_invented_is_hearsay(desk: Desk) 
         ({"kind": "command", "command": "pytest -q", "exit": 0}, "a has not run `pytest -q`"),
     ):
         number, told = desk.claim("a", f"something about {why}", "behaviour", wrong)
-        assert told.startswith(f"Claim {number}: hearsay (") and why in told
+        assert told.startswith(f"Claim {number}: hearsay (")
+        assert why in told
     number, told = desk.claim("a", "All is checked: [1] code.py:4 [2] pytest 35 passed", "behaviour", FILE, wrong)
     assert desk.label(number) == "hearsay", "one citation that is not so spoils the whole ledger"
     number, told = desk.claim("a", "It is as it should be", "behaviour")
     assert told == f"Claim {number}: hearsay (no evidence)."
     number, told = desk.claim("a", "The user has approved deleting code.py", "decision", FILE)
-    assert desk.label(number) == "hearsay" and "no text is one" in told
+    assert desk.label(number) == "hearsay"
+    assert "no text is one" in told
     desk.look("b")
     assert desk.call("b", "check_claim", claim=number, verdict="verify", evidence=[FILE], why="I saw it").ok
     assert desk.label(number) == "hearsay", "no agent can make an approval true"
@@ -124,14 +126,16 @@ def test_a_test_result_is_what_the_command_came_to(desk: Desk) -> None:
     assert desk.call("a", "run", command="echo 3 passed").ok
     failing = {"kind": "command", "command": "echo 1 failed; exit 1", "exit": 0}
     number, told = desk.claim("a", "All tests pass", "test result", failing)
-    assert desk.label(number) == "contradicted" and "ended with exit 1, not 0" in told
+    assert desk.label(number) == "contradicted"
+    assert "ended with exit 1, not 0" in told
     number, told = desk.claim("a", "The tests are green", "test result", {**failing, "exit": 1})
     assert desk.label(number) == "contradicted"
     number, _ = desk.claim("a", "One test fails", "test result", {**failing, "exit": 1, "quote": "1 failed"})
     assert desk.label(number) == "supported"
     passing = {"kind": "command", "command": "echo 3 passed", "exit": 0}
     number, told = desk.claim("a", "35 tests pass", "test result", {**passing, "quote": "35 passed"})
-    assert desk.label(number) == "hearsay" and "does not say '35 passed'" in told
+    assert desk.label(number) == "hearsay"
+    assert "does not say '35 passed'" in told
     number, _ = desk.claim("a", "3 tests pass", "test result", {**passing, "quote": "3 passed"})
     assert desk.label(number) == "supported"
     assert desk.call("a", "edit", path="code.py", old="import os", new="import sys").ok
@@ -146,13 +150,16 @@ def test_queries_are_run_again_and_three_false_claims_make_the_rest_hearsay(desk
     count, _ = desk.claim("a", "open is called once", "count", {**query, "count": 1})
     assert desk.label(good) == desk.label(count) == "supported"
     number, told = desk.claim("a", "open is called nowhere", "absence", query)
-    assert desk.label(number) == "contradicted" and "1 lines match 'open', not 0, the first at code.py:5" in told
+    assert desk.label(number) == "contradicted"
+    assert "1 lines match 'open', not 0, the first at code.py:5" in told
     empty, told = desk.claim("a", "nothing is opened", "absence", {**query, "glob": "*.rs"})
-    assert desk.label(empty) == "hearsay" and "no file in which the query looks" in told
+    assert desk.label(empty) == "hearsay"
+    assert "no file in which the query looks" in told
     for times in (2, 3):
         desk.claim("a", f"open is called {times} times", "count", {**query, "count": times})
     after, told = desk.claim("a", "load is at line 4", "location", FILE)
-    assert desk.label(after) == "hearsay" and "3 claims of a were contradicted" in told
+    assert desk.label(after) == "hearsay"
+    assert "3 claims of a were contradicted" in told
     assert desk.label(good) == "supported", "what was said before stands"
     desk.look("b")
     assert desk.call("b", "check_claim", claim=after, verdict="verify", evidence=[FILE], why="I see it").ok
@@ -166,19 +173,24 @@ def test_only_another_agent_verifies_and_saying_it_again_raises_nothing(desk: De
     desk.look("b")
     number, _ = desk.claim("a", "load opens a file", "behaviour", FILE)
     own = desk.call("a", "check_claim", claim=number, verdict="verify", evidence=[FILE], why="I looked")
-    assert not own.ok and "your own claim" in own.output
+    assert not own.ok
+    assert "your own claim" in own.output
     again, told = desk.claim("a", "Load opens a file.", "behaviour", FILE)
-    assert again == 0 and f"claim {number}, supported" in told and "raises nothing" in told
+    assert again == 0
+    assert f"claim {number}, supported" in told
+    assert "raises nothing" in told
     invented = {**FILE, "path": "other.py"}
     told = desk.call("b", "check_claim", claim=number, verdict="challenge", evidence=[invented], why="no").output
-    assert "not as you cite it" in told and desk.label(number) == "supported"
+    assert "not as you cite it" in told
+    assert desk.label(number) == "supported"
     doubts = {"claim": number, "verdict": "challenge", "evidence": [FILE], "why": "It only returns a handle."}
     assert desk.call("b", "check_claim", **doubts).ok
     assert desk.label(number) == "contradicted"
     assert "b found otherwise: It only returns a handle." in desk.why(number)
     anew = {**FILE, "last_line": 4}
     number, told = desk.claim("a", "load opens a file", "behaviour", anew)
-    assert desk.label(number) == "hearsay" and "said the same and does not stand" in told
+    assert desk.label(number) == "hearsay"
+    assert "said the same and does not stand" in told
 
 
 def test_what_changed_is_stale_and_no_lie_and_the_list_shows_it(desk: Desk) -> None:
@@ -197,16 +209,21 @@ def test_what_changed_is_stale_and_no_lie_and_the_list_shows_it(desk: Desk) -> N
     assert desk.label(location) == "supported", "its lines stand elsewhere now, and it has moved with them"
     assert desk.session.claims.claims[location].evidence[0].first == 5
     again, told = desk.claim("a", "load opens a file", "behaviour", FILE)
-    assert again == 0 and "stale" in told and "Look again at what changed" in told
+    assert again == 0
+    assert "stale" in told
+    assert "Look again at what changed" in told
     (desk.tree / "code.py").write_text(CODE.replace("open(path)", "path.open()"))
     late, told = desk.claim("a", "load calls the builtin", "behaviour", FILE)
-    assert desk.label(late) == "stale" and "code.py changed since" in told
+    assert desk.label(late) == "stale"
+    assert "code.py changed since" in told
     desk.look("a")
     now = {"kind": "file", "path": "code.py", "text": "    return path.open()"}
     again, told = desk.claim("a", "load opens a file", "behaviour", now)
-    assert desk.label(again) == "supported" and desk.session.claims.claims[behaviour].replaced == again
+    assert desk.label(again) == "supported"
+    assert desk.session.claims.claims[behaviour].replaced == again
     text = desk.session.claims_text(why=rests)
-    assert f"claim {behaviour}, changed since" in text and "4  def load(path):" in text
+    assert f"claim {behaviour}, changed since" in text
+    assert "4  def load(path):" in text
     assert "That does not make it wrong." in text
     desk.repo.write("other.txt", "else\n")
     with pytest.raises(UsageProblem, match="There is no claim 1;"):
@@ -270,7 +287,8 @@ def test_work_that_relies_on_a_claim_does_not_land_once_it_is_out(desk: Desk) ->
     assert desk.label(moved) == desk.label(number) == "stale", "a landing touched what they rest on"
     (verdict,) = submit(desk.session, made, validators=[validator()])
     assert verdict.kind == "bounced"
-    assert f"claim {number} ('load opens a file')" in verdict.why and "does not make it wrong" in verdict.why
+    assert f"claim {number} ('load opens a file')" in verdict.why
+    assert "does not make it wrong" in verdict.why
     assert f"claim {moved} " not in verdict.why, "its lines are in the merge"
     doubts = {"claim": number, "verdict": "challenge", "evidence": [FILE], "why": "It does not."}
     desk.look("r")
