@@ -13,6 +13,7 @@ from musecode_jupyter.agents.claims.rechecks import MECHANICAL, recheck
 from musecode_jupyter.agents.claims.retract import correct, fallout, resting_tasks
 from musecode_jupyter.agents.claims.state import Claim, ClaimsState
 from musecode_jupyter.runtime.errors import GitError, UsageProblem
+from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
 
 if TYPE_CHECKING:
@@ -51,13 +52,20 @@ async def look_again(core: SessionCore) -> None:
         worktree = next((each.worktree for each in claim.evidence), None)
         record = None if worktree is None else core.workspace_state.worktrees.get(worktree)
         if record is not None and record.created and not record.removing:
-            root = Path(record.path)
-            git = await Git.at_worktree(root, core.effects)
-            list_files = git.list_files
+            git = await Git.at_worktree(Path(record.path), core.effects)
+            place = Place(git.root, worktree, partial(git.list_files, None))
         else:
             place = core.own_place()
-            root, list_files, worktree = place.root, place.list_files, None
-        await recheck(core.log, core.effects, number, root, list_files, worktree=worktree, agent=HARNESS, tree=tree)
+        await recheck(
+            core.log,
+            core.effects,
+            number,
+            place.root,
+            place.list_files,
+            worktree=place.worktree,
+            agent=HARNESS,
+            tree=tree,
+        )
 
 
 def _can_be_seen(claim: Claim, tree: str) -> bool:
@@ -98,7 +106,7 @@ async def retract(core: SessionCore, number: int, why: str) -> str:
 
 async def pause_tasks(core: SessionCore, number: int) -> list[str]:
     """Have the tasks wait whose workers are at work and rely on claim `number`; returns their names."""
-    state, crew = claims_state(core), core.crew
+    state, crew = claims_state(core), core.fan_out
     names = []
     for task in resting_tasks(state, number) if crew is not None else ():
         with contextlib.suppress(UsageProblem):  # it has ended meanwhile, or waits already
@@ -118,7 +126,9 @@ def _say(
     claims: tuple[int, ...] = (),
     cause: tuple[int, ...] = (),
 ) -> None:
-    """Tell an agent what the user took back, as the user would: it reads it before its next step."""
-    del topic, priority, claims
+    """Tell an agent what was taken back: it reads it before its next step."""
+    del priority
     if to in core.agents.agents:
-        core.log.post("user.steer", {"text": text, "to": to}, agent="user", cause=cause)
+        core.crew.mailbox.send(
+            HARNESS, to, subject="claim", topic=topic, text=text, priority="next", claims=claims, cause=cause
+        )

@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from musecode_jupyter._version import __version__
-from musecode_jupyter.agents.claims.tools import CLAIM_TOOLS
 from musecode_jupyter.agents.crew import ask_tool
 from musecode_jupyter.agents.driver import Driver
-from musecode_jupyter.agents.guided import LOCATE, Guided
+from musecode_jupyter.agents.guided import Guided
 from musecode_jupyter.agents.landing.state import MergesState
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Mind, Task
-from musecode_jupyter.agents.repomap.tool import MAP
 from musecode_jupyter.agents.roles import offered
 from musecode_jupyter.agents.state import AgentsState
-from musecode_jupyter.agents.tasks.propose import PROPOSE_TASKS
 from musecode_jupyter.guard.approvals import Approvals
 from musecode_jupyter.guard.gate import Gate
 from musecode_jupyter.guard.ledger import LedgerState, Scope
@@ -54,7 +51,7 @@ from musecode_jupyter.session.landings import landing_parts
 from musecode_jupyter.session.preflight import GoalSpec, check_goal, check_model, choose_sandbox, landing_branch
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.repository import files_below, find_repository, unborn_root
-from musecode_jupyter.session.runners import REPLAYS, goal_runner
+from musecode_jupyter.session.runners import REPLAYS, TOOLS, goal_runner
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.store import new_id, sessions_dir
 from musecode_jupyter.session.summary import touched_text
@@ -63,7 +60,6 @@ from musecode_jupyter.skills.goal import GoalRunner, GoalTools, PauseRequested
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 from musecode_jupyter.skills.ground_state import Ground, GroundsState
 from musecode_jupyter.skills.limits import Limits, check_limits, check_room, limits_of
-from musecode_jupyter.tools.builtin import BUILTIN
 from musecode_jupyter.tools.environment import child_environment
 from musecode_jupyter.tools.executor import Executor
 from musecode_jupyter.tools.notebook import AttachedCell
@@ -135,7 +131,7 @@ class SessionCore:
         self.executor = Executor(
             log=log,
             effects=effects,
-            registry=Registry.of([*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, *CLAIM_TOOLS, *crew_tools]).over(tools),
+            registry=Registry.of([*TOOLS, *crew_tools]).over(tools),
             offered=partial(offered, log),
             policy=self.policy,
             approvals=self.approvals,

@@ -1,16 +1,21 @@
-"""Puts the runner of a goal together, the same for a session that is live and for one that is run again."""
+"""The tools, and the runner of a goal put together: the same for a live session and for one that is run again."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from musecode_jupyter.agents.claims.tools import CLAIM_TOOLS
 from musecode_jupyter.agents.claims.validator import claims_validator
+from musecode_jupyter.agents.guided import LOCATE
 from musecode_jupyter.agents.landing.queue import MergeQueue, check_path
+from musecode_jupyter.agents.repomap.tool import MAP
+from musecode_jupyter.agents.tasks.propose import PROPOSE_TASKS
 from musecode_jupyter.agents.tasks.scheduling import Repository
 from musecode_jupyter.skills.dirty_goal import DirtyGoalRunner
 from musecode_jupyter.skills.fan_out import FanOutRunner, FanOutTools
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools
 from musecode_jupyter.skills.ground_state import GroundsState
+from musecode_jupyter.tools.builtin import BUILTIN
 from musecode_jupyter.workspace.history import read_history
 
 REPLAYS = 2
@@ -18,6 +23,9 @@ REPLAYS = 2
 
 What was recorded under another number is not run again; chain, fold and prompts are checked all the same.
 """
+
+TOOLS = (*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, *CLAIM_TOOLS)
+"""The tools of agents and of this program, beside those of a host."""
 
 
 def goal_runner(

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 from fixtures.claim_calls import call_of_model
+from fixtures.crew_scripts import read
 from fixtures.landing_bench import NOWHERE, start_goal, submit, tools_of, work
-from fixtures.session_bench import Repo, only, session_on
+from fixtures.model_scripts import Answer, Call, Steps
+from fixtures.model_server import ModelServer
+from fixtures.session_bench import DONE, EDIT, Repo, end, only, session_on, start
 
 from musecode_jupyter.agents.claims.retract import correct, due, fallout, seeds
 from musecode_jupyter.agents.claims.validator import claims_validator
@@ -298,3 +301,50 @@ def test_work_that_relies_on_a_claim_does_not_land_once_it_is_out(desk: Desk) ->
     assert "Found not to be so: r found otherwise: It does not." in verdict.why
     touched = desk.session.read(lambda core: fallout(core.log, number))
     assert touched.queued == touched.landed == ()
+
+
+def test_an_agent_claims_as_it_works_and_this_program_claims_what_it_judged(tmp_path: Path) -> None:
+    """Its claims come of calls, this program's are commands: the code, run again on the log, comes to the same."""
+    repo = Repo(tmp_path / "repo")
+    cited = {"kind": "file", "path": "answer.txt", "text": "wrong"}
+    calls = [
+        Call("claim", {"text": "answer.txt says wrong", "type": "location", "evidence": [cited]}),
+        Call("claim", {"text": "it all works", "type": "test result", "evidence": [{"kind": "command"}]}),
+        Call("claim", {"text": "it rests on nothing", "type": "decision", "supports": [[99]]}),
+    ]
+    script = Steps([read("answer.txt"), Answer("", calls), EDIT, DONE])
+    with ModelServer(script) as server, session_on(server.base_url, repo.root) as session:
+        assert "claim" in server_tools(session)
+        assert "check_claim" in server_tools(session)
+        assert end(start(session)).met
+        events = session.events()
+        outputs = [
+            e.data["output"]
+            for e in events
+            if e.kind in {"tool.finished", "tool.failed"} and "laim" in e.data["output"]
+        ]
+        number = next(n for n, claim in session.claims.claims.items() if claim.author == "lead")
+        assert f"Claim {number}: supported (its evidence was found as cited)." in outputs
+        assert any("needs command and exit" in text for text in outputs)
+        assert any("There is no claim 99" in text for text in outputs)
+        judged = {event.seq: event for event in only(events, "goal.judged")}
+        ours = [event for event in only(events, "claim.asserted") if event.agent == "harness"]
+        assert [event.cause for event in ours] == [(seq,) for seq in judged], "one for each judgement"
+        assert [event.data["text"].split("`")[2].split()[0] for event in ours] == ["failed", "passed"]
+        assert session.claims.standing(ours[1].seq).label == "verified"
+        text = session.claims_text()
+        assert f"{ours[1].seq}  verified  test result, harness" in text
+        assert f"{ours[0].seq}  " not in text, "the newer result takes its place"
+        assert f"{number}  stale" in text, "it changed the file itself"
+        repo.commit({"other.txt": "more\n"})
+        assert f"{ours[1].seq}  stale  test result, harness" in session.claims_text()
+        assert f"`grep -q right answer.txt` on tree {judged[ours[1].cause[0]].data['tree'][:10]}: exit 0" in (
+            session.claims_text(why=ours[1].seq)
+        )
+    proof = prove(session.folder)
+    assert proof.ok, proof.problem
+    assert proof.commands
+
+
+def server_tools(session: Session) -> list[str]:
+    return [tool["name"] for tool in only(session.events(), "agent.seeded")[0].data["tools"]]

@@ -89,7 +89,7 @@ def standings(nodes: Mapping[int, Node]) -> dict[int, Standing]:
 def _by_itself(node: Node) -> Standing | None:
     """The standing that supports cannot change; None if they decide."""
     if node.own in {"contradicted", "retracted", "stale", "verified"}:
-        return Standing(node.own, node.why, at=node.at)  # type: ignore[arg-type]
+        return Standing(node.own, node.why, at=node.at)
     if node.own == "barred":
         return Standing("hearsay", node.why)
     if node.supports:

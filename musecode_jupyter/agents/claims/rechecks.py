@@ -146,6 +146,11 @@ async def recheck(
 
 def _what(claim: Claim, found: Sequence[ClaimEvidence]) -> str:
     """What changed, as the words `... changed since` have it."""
-    names = {"file": lambda each: each.path, "search": lambda each: f"what {each.pattern!r} matches"}
-    changed = [names.get(each.kind, lambda _: "the branch")(each) for each in found if not each.holds]
+    changed = [_name(each) for each in found if not each.holds]
     return ", ".join(dict.fromkeys(changed)) or claim.text
+
+
+def _name(evidence: ClaimEvidence) -> str:
+    if evidence.kind == "search":
+        return f"what {evidence.pattern!r} matches"
+    return evidence.path if evidence.kind == "file" else "the branch"

@@ -12,16 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from musecode_jupyter.agents.claims.tools import CLAIM_TOOLS
 from musecode_jupyter.agents.crew import ASK, Crew, ask_tool
 from musecode_jupyter.agents.driver import Driver
-from musecode_jupyter.agents.guided import LOCATE, Guided
+from musecode_jupyter.agents.guided import Guided
 from musecode_jupyter.agents.landing.tools import COMMIT_FIRST
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Task
-from musecode_jupyter.agents.repomap.tool import MAP
 from musecode_jupyter.agents.roles import offered
-from musecode_jupyter.agents.tasks.propose import PROPOSE_TASKS
 from musecode_jupyter.guard.policy import Policy
 from musecode_jupyter.guard.rules import Rules
 from musecode_jupyter.log import EventLog
@@ -48,12 +45,11 @@ from musecode_jupyter.session.rerun.record import (
     issued,
     stretches,
 )
-from musecode_jupyter.session.runners import REPLAYS, goal_runner
+from musecode_jupyter.session.runners import REPLAYS, TOOLS, goal_runner
 from musecode_jupyter.skills.fan_out import FanOutRunner
 from musecode_jupyter.skills.goal import GoalTools
 from musecode_jupyter.skills.goal_state import GoalsState
 from musecode_jupyter.skills.ground_state import GroundsState
-from musecode_jupyter.tools.builtin import BUILTIN
 from musecode_jupyter.tools.registry import Place, Registry
 from musecode_jupyter.workspace.git import Git
 
@@ -163,9 +159,7 @@ class _Work:
         self._executor = RerunExecutor(
             log=stand_in,
             effects=effects,
-            registry=Registry.of(
-                [*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, *CLAIM_TOOLS, *([ask_tool(_nobody)] if self._has_crew() else [])]
-            ),
+            registry=Registry.of([*TOOLS, *([ask_tool(_nobody)] if self._has_crew() else [])]),
             policy=Policy(mode["approvals"], bool(mode["interactive"])),
             approvals=approvals,
             outputs=log.folder,
