@@ -54,7 +54,7 @@ from musecode_jupyter.session.repository import files_below, find_repository, un
 from musecode_jupyter.session.runners import REPLAYS, TOOLS, goal_runner
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.store import new_id, sessions_dir
-from musecode_jupyter.session.summary import touched_text
+from musecode_jupyter.session.summary import notice_of
 from musecode_jupyter.skills.fan_out import FanOutRunner, task_created
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools, PauseRequested
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
@@ -337,8 +337,8 @@ class SessionCore:
         return self._effects
 
     def _notice(self, event: Event) -> None:
-        if event.kind == "repository.touched":
-            self.notices.append(touched_text(event.seq, event.data))
+        if text := notice_of(event):
+            self.notices.append(text)
 
     @property
     def asking(self) -> bool:

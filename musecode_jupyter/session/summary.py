@@ -274,6 +274,17 @@ def _file_changed(data: Data) -> str:
     return f"{verb} {data['path']}"
 
 
+def notice_of(event: Event) -> str:
+    """What the user is told of an event as soon as may be; nothing of most."""
+    data = event.data
+    if event.kind == "repository.touched":
+        return touched_text(event.seq, data)
+    if event.kind == "claim.challenged":
+        number = data["claim"]
+        return f"{event.agent} found claim {number} not to be so; `%muse claims --why {number}` shows what it touches."
+    return ""
+
+
 def touched_text(seq: int, data: Data) -> str:
     """What the user is told when a command without a sandbox changed their repository, with how to undo it."""
     undo = "; ".join(f"{change['what']}: `{change['undo']}`" for change in data["changes"])

@@ -15,6 +15,7 @@ from fixtures.model_server import ModelServer
 from fixtures.session_bench import DONE, EDIT, Repo, end, only, session_on, start
 
 from musecode_jupyter.agents.claims.retract import correct, due, fallout, seeds
+from musecode_jupyter.agents.claims.tools import claims_of
 from musecode_jupyter.agents.claims.validator import claims_validator
 from musecode_jupyter.agents.landing.queue import check_path
 from musecode_jupyter.runtime.errors import UsageProblem
@@ -190,10 +191,33 @@ def test_only_another_agent_verifies_and_saying_it_again_raises_nothing(desk: De
     assert desk.call("b", "check_claim", **doubts).ok
     assert desk.label(number) == "contradicted"
     assert "b found otherwise: It only returns a handle." in desk.why(number)
+    assert desk.session.take_notices() == [
+        f"b found claim {number} not to be so; `%muse claims --why {number}` shows what it touches."
+    ]
     anew = {**FILE, "last_line": 4}
     number, told = desk.claim("a", "load opens a file", "behaviour", anew)
     assert desk.label(number) == "hearsay"
     assert "said the same and does not stand" in told
+
+
+def test_an_author_takes_its_own_claim_back_and_nobody_elses(desk: Desk) -> None:
+    desk.look("a")
+    desk.look("b")
+    number, _ = desk.claim("a", "load opens a file", "behaviour", FILE)
+    back = {"claim": number, "verdict": "retract", "why": "I misread it."}
+    assert "not your claim" in desk.call("b", "check_claim", **back).output
+    assert (
+        desk.call("a", "check_claim", **back).output
+        == f"Claim {number}: retracted (taken back by its author: I misread it.)."
+    )
+    assert "does not stand any more" in desk.call("b", "check_claim", **{**back, "verdict": "verify"}).output
+    assert not desk.session.read(lambda core: due(claims_of(core.log)))
+    assert (
+        "Without evidence it is an opinion"
+        in desk.call(
+            "b", "check_claim", claim=desk.claim("a", "it is", "behaviour", FILE)[0], verdict="challenge", why="no"
+        ).output
+    )
 
 
 def test_what_changed_is_stale_and_no_lie_and_the_list_shows_it(desk: Desk) -> None:
@@ -250,9 +274,9 @@ def test_taking_a_claim_back_tells_who_has_it_and_shows_what_it_touches(desk: De
         "  merges that do not land with it: none",
         "  landed with it, to be checked again: none",
     ]
-    steers = only(desk.session.events(), "user.steer")
-    assert sorted(event.data["to"] for event in steers) == ["explorer", "worker-1"]
-    assert all("Do not build on it" in event.data["text"] for event in steers)
+    letters = only(desk.session.events(), "mail.sent")
+    assert sorted(event.data["to"] for event in letters) == ["explorer", "worker-1"]
+    assert all("Do not build on it" in event.data["text"] for event in letters)
     with pytest.raises(UsageProblem, match="taken back already"):
         desk.session.retract_claim(number)
     told: list[tuple[str, tuple[int, ...]]] = []

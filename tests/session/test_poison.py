@@ -7,19 +7,22 @@ mail and build on it, until one of them finds otherwise. Mail is put into the lo
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from fixtures.claim_calls import call_of_model
 from fixtures.crew_scripts import Crew, edit, place_of, read
 from fixtures.model_scripts import Answer, Call, ParsedRequest
-from fixtures.model_server import ModelServer
-from fixtures.session_bench import Repo, Watch, end, only, said, session_on
+from fixtures.model_server import ModelServer, SeenRequest
+from fixtures.session_bench import DEADLINE_S, Repo, Watch, end, only, said, session_on
 
 from musecode_jupyter.agents.claims.retract import fallout
 from musecode_jupyter.agents.claims.state import VALIDATOR
 from musecode_jupyter.agents.landing.work import Validator
+from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.agents.tasks.state import TasksState
 from musecode_jupyter.session import GoalSpec, Session, runners
 from musecode_jupyter.session.core import SessionCore
@@ -81,13 +84,17 @@ class Players(Crew):
         return [*steps, Answer("It is done.")][min(place[2], len(steps))]
 
 
-def number_of(session: Session) -> int:
-    return next(seq for seq, claim in session.claims.claims.items() if claim.author == "lead")
+def said_of(request: SeenRequest) -> list[str]:
+    return said(json.loads(request.body))
 
 
-def deliver(session: Session, task: str) -> None:
+def number_of(session: Session, author: str = "lead") -> int:
+    return next(seq for seq, claim in session.claims.claims.items() if claim.author == author)
+
+
+def deliver(session: Session, task: str, author: str = "lead") -> None:
     """What mail between agents does: the worker of `task` has the claim before it from here on."""
-    number = number_of(session)
+    number = number_of(session, author)
 
     async def write(core: SessionCore) -> None:
         state = core.log.state("tasks")
@@ -101,7 +108,7 @@ def deliver(session: Session, task: str) -> None:
             "reason": "asked",
             "claims": [number],
         }
-        sent = await core.log.append("mail.sent", mail, agent="lead")
+        sent = await core.log.append("mail.sent", mail, agent=author)
         await core.log.append("mail.delivered", {"mail": sent.seq}, agent=to)
 
     session.call(write)
@@ -125,7 +132,7 @@ def spread(tmp_path: Path) -> tuple[Spread, Path, list[str]]:
         number = number_of(session)
         touched = session.read(lambda core: fallout(core.log, number))
         merges = session.claims.merges
-        asked = [text for request in server.requests for text in said(json.loads(request.body))]
+        asked = [text for request in server.requests for text in said_of(request)]
         others = [holder for holder in touched.holders if holder.agent != "lead"]
         counted = Spread(
             requests=sum(holder.requests for holder in others),
@@ -162,3 +169,51 @@ def test_without_the_layer_every_commit_that_was_built_on_it_lands(
     assert counted.text == ("RIGHT", "RIGHT")
     assert counted.requests
     assert prove(folder).ok
+
+
+def test_a_claim_that_the_user_takes_back_lets_the_tasks_wait_that_rest_on_it(tmp_path: Path) -> None:
+    """Its worker is told before its next step; the others go on."""
+    repo = Repo(tmp_path / "repo")
+    repo.commit({"notes.txt": NOTE, **{f"{name}.txt": "wrong\n" for name in BUILDS}})
+    held = threading.Event()
+    accept = {name: [f"grep -q right {name}.txt"] for name in BUILDS}
+    graph = parse_tasks(
+        [{"name": n, "goal": f"Mend {n}.", "accept": accept[n], "writes": [f"{n}.txt"]} for n in BUILDS]
+    )
+    stands = {"text": "one.txt is as the task wants it", "type": "decision"}
+    cited = [{"kind": "file", "path": "one.txt", "text": "right"}]
+    again = [read("one.txt"), Answer("", [Call("claim", {**stands, "evidence": cited})])]
+    crew = Crew(
+        {name: [[edit(f"{name}.txt", "wrong", "right")], again] for name in BUILDS},
+        deeds={("one", 0, 1): lambda: held.wait(DEADLINE_S)},
+    )
+    with ModelServer(crew) as server, session_on(server.base_url, repo.root) as session:
+        watch = Watch(session)
+
+        async def claim(core: SessionCore) -> None:
+            said = {"text": "in upper case", "type": "behaviour", "evidence": [{**CITED, "text": NOTE.strip()}]}
+            for name, arguments in (("read", {"path": "notes.txt"}), ("claim", said)):
+                assert (await call_of_model(core, "explorer", core.own_place(), name, arguments)).ok
+
+        session.call(claim)
+        handle = session.start_goal(GoalSpec("mend all", tuple(accept["one"] + accept["two"]), workers=2, tasks=graph))
+        try:
+            watch.until("file.changed", path="one.txt")
+            deliver(session, "one", "explorer")
+            number = number_of(session, "explorer")
+            card = session.retract_claim(number, "I looked it up")
+        finally:
+            held.set()
+        task = next(n for n, each in session.claims.tasks.items() if not each.over)
+        assert f"  tasks that rest on it: {task}" in card
+        assert card.splitlines()[-1] == "These tasks wait; `%goal resume` goes on with them: one."
+        result = end(handle)
+        assert result.status == "blocked"
+        assert f"stopped, because its work relies on claim {number}" in result.why
+        assert (repo.read("one.txt"), repo.read("two.txt")) == ("wrong\n", "right\n")
+        session.resume_goal(handle.number)
+        assert end(handle).met
+        requests = [text for request in server.requests for text in said_of(request)]
+        assert any("Taken back by user: I looked it up." in text for text in requests)
+    proof = prove(session.folder, commands=False)
+    assert proof.ok, proof.problem

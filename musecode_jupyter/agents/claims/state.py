@@ -127,6 +127,11 @@ class Claim(BaseModel):
         return any(each.refutes for each in self.evidence)
 
     @property
+    def shown(self) -> bool:
+        """Whether all that it cites was found as cited."""
+        return bool(self.evidence) and all(each.holds for each in self.evidence)
+
+    @property
     def changed(self) -> int:
         """The newest event since which something that it cites is not as it was seen; 0 if all is."""
         return max([self.stale, *(each.changed for each in self.evidence)], default=0)
@@ -226,18 +231,19 @@ class ClaimsState(BaseModel):
         if not told or not self._told_of_end(claim, told):
             return True
         touched = 0 if worktree not in self.trees else self.trees[worktree].touched
-        said = max((seq for seq, c in self.claims.items() if c.author == agent and c.evidence), default=0)
-        return max(touched, said) <= told
+        said = [seq for seq, each in self.claims.items() if each.author == agent and each.shown]
+        return max(touched, *said, 0) <= told
 
     def _told_of_end(self, claim: int, told: int) -> bool:
         at = self.standing(claim).at
-        return 0 < at < told
+        return 0 < at <= told
 
     def _nodes(self) -> dict[int, Node]:
         bars = {author: self.barred(author) for author in {claim.author for claim in self.claims.values()}}
-        return {seq: self._node(seq, claim, bars[claim.author]) for seq, claim in self.claims.items()}
+        return {seq: self._node(seq, claim, bars) for seq, claim in self.claims.items()}
 
-    def _node(self, seq: int, claim: Claim, bar: int) -> Node:
+    def _node(self, seq: int, claim: Claim, bars: Mapping[str, int]) -> Node:
+        bar = bars[claim.author]
         supports = tuple(frozenset(each) for each in claim.supports if each)
         if claim.retracted:
             by = "its author" if claim.retracted_by == claim.author else claim.retracted_by
@@ -250,7 +256,7 @@ class ClaimsState(BaseModel):
             first = next(each for each in claim.challenged if each.seq == claim.contradicted)
             return Node("contradicted", f"{first.agent} found otherwise: {first.why}", first.seq, supports)
         approves = bool(_APPROVAL.search(claim.text))
-        proof = None if approves else self._proof(claim)
+        proof = None if approves else self._proof(claim, bars)
         if proof is not None:
             return Node("verified", f"verified by {proof.agent}", supports=supports)
         if approves:
@@ -278,10 +284,12 @@ class ClaimsState(BaseModel):
             return Node("verified", "this program ran it", supports=supports)
         return Node("holds", "its evidence was found as cited", supports=supports)
 
-    def _proof(self, claim: Claim) -> Proof | None:
+    def _proof(self, claim: Claim, bars: Mapping[str, int]) -> Proof | None:
+        """The newest verification that stands: by another agent, whose word counts, on what is as it was then."""
         for proof in reversed(claim.verified):
             fresh = proof.holds and not any(each.changed for each in proof.evidence)
-            if fresh and proof.agent != claim.author and claim.changed < proof.seq:
+            counts = proof.agent != claim.author and not 0 < bars.get(proof.agent, 0) < proof.seq
+            if fresh and counts and claim.changed < proof.seq:
                 return proof
         return None
 
@@ -338,6 +346,8 @@ class ClaimsReducer:
             claim.stale, claim.stale_why = event.seq, data["why"]
         elif event.kind == "claim.retracted" and not claim.retracted:
             claim.retracted, claim.retracted_by, claim.retracted_why = event.seq, event.agent, data["why"]
+            if event.agent in claim.held:
+                claim.told[event.agent] = event.seq
 
     def _proof(self, state: ClaimsState, event: Event) -> Proof:
         evidence = _evidence(event.data["evidence"])

@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.claims.evidence import Cited, calls_of, look_up
 from musecode_jupyter.agents.claims.rechecks import recheck
-from musecode_jupyter.agents.claims.state import ClaimsState, words_of
+from musecode_jupyter.agents.claims.state import Claim, ClaimsState, words_of
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.claim_kinds import ClaimEvidence, ClaimType
 from musecode_jupyter.runtime.errors import ToolProblem
@@ -17,7 +18,7 @@ from musecode_jupyter.tools.registry import Arguments, Outcome, Tool, ToolContex
 
 CLAIM = "claim"
 CHECK_CLAIM = "check_claim"
-_SAID = frozenset({"claim.asserted", "claim.verified", "claim.challenged"})
+_SAID = frozenset({"claim.asserted", "claim.verified", "claim.challenged", "claim.retracted"})
 
 
 class ClaimArguments(Arguments):
@@ -35,9 +36,13 @@ class ClaimArguments(Arguments):
 class CheckArguments(Arguments):
     """Arguments of `check_claim`."""
 
-    claim: int = Field(description="Number of the claim, which is another agent's")
-    verdict: Literal["verify", "challenge"] = Field(description="verify: it is so; challenge: it is not so")
-    evidence: list[Cited] = Field(min_length=1, max_length=12, description="What you saw yourself that shows it")
+    claim: int = Field(description="Number of the claim")
+    verdict: Literal["verify", "challenge", "retract"] = Field(
+        description="verify: it is so; challenge: it is not so; retract: you take back what you claimed yourself"
+    )
+    evidence: list[Cited] = Field(
+        default_factory=list, max_length=12, description="What you saw yourself that shows it; not needed to retract"
+    )
     why: str = Field(max_length=600, description="What you found, in one or two sentences")
 
 
@@ -120,10 +125,16 @@ async def _check(context: ToolContext, arguments: CheckArguments) -> Outcome:
     claim = state.claims.get(arguments.claim)
     if claim is None:
         raise ToolProblem(f"There is no claim {arguments.claim}.")
+    if arguments.verdict == "retract":
+        return _take_back(context, arguments, claim)
+    if claim.author == HARNESS:
+        raise ToolProblem(f"Claim {arguments.claim} is what this program found by running it; run it again yourself.")
     if claim.author == context.agent:
         raise ToolProblem("It is your own claim: another agent, or an executed check, has to look at it.")
     if claim.retracted or claim.contradicted or claim.refuted:
         raise ToolProblem(f"Claim {arguments.claim} does not stand any more: {state.standing(arguments.claim).why}.")
+    if not arguments.evidence:
+        raise ToolProblem("Without evidence it is an opinion. Cite what you saw yourself.")
     evidence = await look_up(context, arguments.evidence, arguments.why, "decision")
     wrong = [each.why for each in evidence if not each.holds]
     if wrong:
@@ -137,6 +148,16 @@ async def _check(context: ToolContext, arguments: CheckArguments) -> Outcome:
     kind = "claim.verified" if arguments.verdict == "verify" else "claim.challenged"
     log.post(kind, data, agent=context.agent, cause=(context.call, arguments.claim))
     return Outcome(_label(claims_of(log), arguments.claim))
+
+
+def _take_back(context: ToolContext, arguments: CheckArguments, claim: Claim) -> Outcome:
+    if claim.author != context.agent:
+        raise ToolProblem("It is not your claim. Challenge it, with evidence.")
+    if not claim.retracted:
+        data = {"claim": arguments.claim, "why": arguments.why, "call": context.call}
+        cause = (context.call, arguments.claim)
+        context.log.post("claim.retracted", data, agent=context.agent, cause=cause)
+    return Outcome(_label(claims_of(context.log), arguments.claim))
 
 
 def _once(run: Callable[[ToolContext, Any], Awaitable[Outcome]]) -> Callable[[ToolContext, Any], Awaitable[Outcome]]:
@@ -167,7 +188,7 @@ CLAIM_TOOL = Tool(
 )
 CHECK_CLAIM_TOOL = Tool(
     name=CHECK_CLAIM,
-    description="Verify or challenge a claim of another agent, by what you saw yourself.",
+    description="Verify or challenge a claim of another agent, by what you saw yourself; or take your own back.",
     arguments=CheckArguments,
     effect="read",
     run=_once(_check),

@@ -7,7 +7,7 @@ from pathlib import Path
 from musecode_jupyter.agents.claims.labels import Standing
 from musecode_jupyter.agents.claims.rechecks import MECHANICAL, cited_now, look_again
 from musecode_jupyter.agents.claims.retract import wording
-from musecode_jupyter.agents.claims.state import VALIDATOR, ClaimsState
+from musecode_jupyter.agents.claims.state import VALIDATOR, Claim, ClaimsState
 from musecode_jupyter.agents.landing.checks import place_of
 from musecode_jupyter.agents.landing.tools import LandingTools
 from musecode_jupyter.agents.landing.work import Merged, Review, Validator, Work
@@ -15,6 +15,7 @@ from musecode_jupyter.log.claim_kinds import ClaimEvidence
 
 MEASURED = frozenset({"test result", "measurement"})
 """Types that are of one tree only; on the merge the acceptance commands say what holds."""
+REMEDY = "Look again: then change what was built on it, or claim, with evidence, that the work stands without it."
 
 
 def claims_validator(tools: LandingTools, merged_at: Path) -> Validator:
@@ -28,7 +29,7 @@ def claims_validator(tools: LandingTools, merged_at: Path) -> Validator:
         wrong: list[tuple[int, Standing]] = []
         for number in merge.rests:
             claim, standing = state.claims[number], how[number]
-            if not standing.out or (standing.label == "stale" and _is_of_no_matter(claim.author, claim.type, work)):
+            if not standing.out or _is_of_no_matter(claim, standing, work):
                 continue
             if standing.label == "stale" and claim.type in MECHANICAL and await _stands(number, claim.type, merged):
                 continue
@@ -36,7 +37,7 @@ def claims_validator(tools: LandingTools, merged_at: Path) -> Validator:
         if not wrong:
             return None
         told = [f"claim {n} ({state.claims[n].text!r}): {wording(standing)}" for n, standing in wrong]
-        return Review(False, f"the work relies on {' And on '.join(told)}")
+        return Review(False, f"the work relies on {' And on '.join(told)} {REMEDY}")
 
     async def _stands(number: int, kind: str, merged: Merged) -> bool:
         place = place_of(tools, merged_at, None)
@@ -49,6 +50,13 @@ def claims_validator(tools: LandingTools, merged_at: Path) -> Validator:
     return Validator(VALIDATOR, review, again=True)
 
 
-def _is_of_no_matter(author: str, kind: str, work: Work) -> bool:
-    """Whether it makes no difference that a claim is stale: the worker's own, of files that it changes itself."""
-    return author == work.agent or kind in MEASURED
+def _is_of_no_matter(claim: Claim, standing: Standing, work: Work) -> bool:
+    """Whether it makes no difference here that the claim is out.
+
+    What the worker's own claims rest on changes by its own work; what it cited and was told at once to be otherwise,
+    nobody relied on.
+    """
+    own = claim.author == work.agent
+    if standing.label == "stale":
+        return own or claim.type in MEASURED
+    return own and claim.refuted
