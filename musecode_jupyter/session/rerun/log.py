@@ -46,7 +46,9 @@ class RerunLog:
         self._newest = 0
         self._sorted = True
         self._stretch: Stretch | None = None
-        self._left: list[Event] = []
+        # Commands that were not issued again yet, by seq: of all, and of each agent.
+        self._left: dict[int, Event] = {}
+        self._left_of: dict[str, dict[int, Event]] = {}
         self._reached = 0
         self._world: list[Event] = []
         self._states: list[Event] = []
@@ -68,7 +70,10 @@ class RerunLog:
             self._come(event)
         self._come(stretch.start)
         self._stretch = stretch
-        self._left = [event for event in stretch.events if issued(event)]
+        self._left = {event.seq: event for event in stretch.events if issued(event)}
+        self._left_of = {}
+        for event in self._left.values():
+            self._left_of.setdefault(event.agent, {})[event.seq] = event
         # In a question they come from whoever asks, in a goal from its runner.
         self._states = [event for event in stretch.events if event.kind == "agent.state" and stretch.goal is not None]
         states = {event.seq for event in self._states}
@@ -130,13 +135,18 @@ class RerunLog:
             if which(event):
                 self._come(event)
 
-    def next_of(self, belongs: Callable[[Event], bool]) -> Event | None:
-        """The first command of the stretch that was not issued yet, of those that `belongs` picks."""
-        return next((event for event in self._left if belongs(event)), None)
+    def next_of(self, belongs: Callable[[Event], bool], agent: str | None = None) -> Event | None:
+        """The first command of the stretch (of `agent`, if given) that was not issued yet and that `belongs` picks."""
+        left = self._left if agent is None else self._left_of.get(agent, {})
+        return next((event for event in left.values() if belongs(event)), None)
+
+    def next_by(self, agent: str) -> Event | None:
+        """The first command of `agent` in the stretch that was not issued yet."""
+        return next(iter(self._left_of.get(agent, {}).values()), None)
 
     def left(self) -> list[Event]:
         """Commands of the stretch that were not issued again."""
-        return [event for event in self._left if event.kind in COMMANDS]
+        return [event for event in self._left.values() if event.kind in COMMANDS]
 
     # --- what the code sees ------------------------------------------------------------------------------
 
@@ -177,7 +187,7 @@ class RerunLog:
                 event.seq, f"event {event.seq} ({kind}), field {where}: recorded {told(recorded)}, now {told(now)}"
             )
         if issued(event):
-            self._left.remove(event)
+            del self._left[event.seq], self._left_of[event.agent][event.seq]
             self.issued += event.kind in COMMANDS
         self._last[_chain(agent)] = max(self._last.get(_chain(agent), 0), event.seq)
         self._come(event)
@@ -195,16 +205,17 @@ class RerunLog:
             raise self._unlike(kind, agent, found)
         if kind == "approval.expired":
             return self._one_of(kind, lambda event: event.data["approval"] == data["approval"], agent)
-        mine = [event for event in self._left if event.agent == agent]
-        if not mine:
+        first = self.next_by(agent)
+        if first is None:
             raise self._unlike(kind, agent, None)
         # Several chains of work may act as the harness, each in its own order.
         shared = agent == HARNESS and self._several
-        for event in mine if shared else mine[:1]:
+        mine = self._left_of[agent].values() if shared else [first]
+        for event in mine:
             if event.kind == kind and event.seq > self._last.get(_chain(agent), 0):
                 if event.cause == cause and first_difference(event.data, data, "") is None:
                     return event
-        expected = next((event for event in mine if event.kind == kind), mine[0]) if shared else mine[0]
+        expected = next((event for event in mine if event.kind == kind), first)
         if expected.kind == kind:
             return expected
         raise self._unlike(kind, agent, expected)

@@ -71,7 +71,7 @@ class Schedule:
             return False
         self._waiting.remove(entry)
         # Whoever goes on now sees what happened up to what they do next.
-        following = self._log.next_of(lambda event: event.agent == agent)
+        following = self._log.next_by(agent)
         later = following is not None and agent != HARNESS
         self._log.reach(max(event.seq, following.seq - 1) if later and following is not None else event.seq)
         for name in ("call", "request", "approval"):
@@ -98,12 +98,12 @@ class Rerun:
 
     def goes_on(self, agent: str) -> bool:
         """Whether `agent` did anything more in this stretch."""
-        mine = self.log.next_of(lambda event: event.agent == agent or _names(event, agent))
+        mine = self.log.next_by(agent) or self.log.next_of(lambda event: _names(event, agent))
         return mine is not None or bool(self.answers_of.get(agent))
 
     async def checkpoint(self, agent: str) -> None:
         """End the work of `agent` as it ended when recorded, if it did nothing more."""
-        following = self.log.next_of(lambda event: event.agent == agent)
+        following = self.log.next_by(agent)
         if following is not None:
             self.log.reach(following.seq - 1)
         if not self.goes_on(agent) or (following is not None and _from_outside(following)):
@@ -178,7 +178,7 @@ class RerunGate:
 
     def expect(self, agent: str) -> None:
         """Look up the next request of `agent`, whose settings hold from here on."""
-        event = self._rerun.log.next_of(lambda each: each.kind == "model.requested" and each.agent == agent)
+        event = self._rerun.log.next_of(lambda each: each.kind == "model.requested", agent)
         if event is not None:
             self._asked = event.data
 
@@ -198,7 +198,7 @@ class RerunGate:
         """As `Gate.complete`."""
         rerun = self._rerun
         await rerun.checkpoint(agent)
-        expected = rerun.log.next_of(lambda each: each.agent == agent)
+        expected = rerun.log.next_by(agent)
         sent: dict[str, Any] = {"api": "", "origin": "", "reserved_usd": 0.0, "reserved_tokens": 0}
         if expected is not None and expected.kind == "model.requested":
             sent = {name: expected.data[name] for name in sent}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -246,7 +246,7 @@ class _Work:
         try:
             await self._loop.turn(task)
         except asyncio.CancelledError:
-            if self._log.next_of(lambda event: event.agent == LEAD_NAME) is not None:
+            if self._log.next_by(LEAD_NAME) is not None:
                 self._loop.drop_calls(task, NOT_MADE)
             raise
         except MuseError:
@@ -296,10 +296,16 @@ class _Work:
         if ending is None or ending.kind != "goal.paused":
             return
         following = self._log.next_of(lambda event: event.seq != ending.seq)
-        begins = self._log.next_of(lambda event: event.kind in {"task.leased", "worktree.creating"})
-        several = any(event.kind == "task.created" for event in self._events)
-        if following is None or following.seq > ending.seq or (several and begins is None):
+        if following is None or following.seq > ending.seq or (self._several and not self._begins()):
             self._rerun.end()
+
+    def _begins(self) -> bool:
+        """Whether work on a task begins later on."""
+        return self._log.next_of(lambda event: event.kind in {"task.leased", "worktree.creating"}) is not None
+
+    @cached_property
+    def _several(self) -> bool:
+        return any(event.kind == "task.created" for event in self._events)
 
     async def _worker(self, agent: str) -> None:
         self._log.bring(lambda event: event.agent == agent and event.kind in {"agent.created", "agent.seeded"})
