@@ -1,5 +1,8 @@
 """Reading a long session back: events a second folded to state, the time to resume, a reader beside it, and memory.
 
+Resuming is measured without a snapshot of the state (`first`, as in a copy or after an update of the program) and with
+the one that the last close left (`resume`).
+
 Run by hand: `python tests/bench/bench_replay.py [EVENTS] [ROUNDS]`, 100,000 events unless told otherwise; orjson must
 be installed. The limit is `orjson.loads` of each line of the same file, which checks and folds nothing; all take turns,
 in processes of their own. Seconds are of the wall clock and of the processor, which on a busy machine say different
@@ -25,6 +28,7 @@ from long_session import write_long_session
 
 from musecode_jupyter.log import EventLog, Fold, Redactor
 from musecode_jupyter.log.scan import Record, Scanner
+from musecode_jupyter.log.snapshot import snapshot_path
 from musecode_jupyter.session.reducers import all_reducers
 
 
@@ -45,8 +49,14 @@ def fold(folder: Path) -> None:
         state.apply(found.event)
 
 
+def first(folder: Path) -> None:
+    """What `open` does without a snapshot of the state; closing is left out."""
+    snapshot_path(folder).unlink(missing_ok=True)
+    resume(folder)
+
+
 def resume(folder: Path) -> None:
-    """What `open` does; closing is left out."""
+    """What `open` does from the snapshot that the last close left; closing is left out."""
     EventLog.open(folder, reducers=all_reducers(), redactor=Redactor(), now=lambda: datetime.now(UTC))
 
 
@@ -68,9 +78,20 @@ def digest(folder: Path) -> None:
     asyncio.run(log.close())
 
 
+def end(folder: Path) -> None:
+    """Opens and closes, which leaves a snapshot; what closing takes."""
+    log = EventLog.open(folder, reducers=all_reducers(), redactor=Redactor(), now=lambda: datetime.now(UTC))
+    log.post("session.closed", {"reason": "measured"})
+    begin = time.process_time()
+    asyncio.run(log.close())
+    print(json.dumps({"close_ms": (time.process_time() - begin) * 1000}))
+
+
 PARTS: dict[str, Callable[[Path], None]] = {
     "limit": limit,
     "fold": fold,
+    "first": first,
+    "end": end,
     "resume": resume,
     "refresh": refresh,
     "digest": digest,
@@ -100,13 +121,14 @@ def main() -> None:
                 taken[part].append(measured(part, folder))
     print("| | s wall | s processor | events/s | limit / this, by processor | MB at most |")
     print("|---|---|---|---|---|---|")
-    for part in ("limit", "fold", "resume"):
+    for part in ("limit", "fold", "first", "resume"):
         wall, cpu, most = (statistics.median(each[key] for each in taken[part]) for key in ("wall", "cpu", "mb"))
         ratio = statistics.median(
             one["cpu"] / other["cpu"] for one, other in zip(taken["limit"], taken[part], strict=True)
         )
         print(f"| {part} | {wall:.2f} | {cpu:.2f} | {events / wall:.0f} | {ratio:.2f} | {most:.0f} |")
     print(f"\nrefresh of a reader: {statistics.median(each['refresh_us'] for each in taken['refresh']):.0f} us")
+    print(f"closing, by processor: {statistics.median(each['close_ms'] for each in taken['end']):.0f} ms")
     print(f"a state digest at the end: {statistics.median(each['digest_ms'] for each in taken['digest']):.1f} ms")
 
 
