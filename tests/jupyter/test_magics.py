@@ -132,6 +132,10 @@ def test_cell_form_takes_the_text_as_it_is(finished: Kernel) -> None:
         ("show 1", r"^1 \S+ harness session\.opened  .*\n(.*\n)*workspace: /"),
         ("diff", r"(?s)^diff --git .*\n\+        return self\.start < other\.end"),
         ("merges", r"^Ended:\n  \d+  Make the check pass, says \"the owner\"\.: landed on main: \w{10} to \w{10}\n"),
+        (
+            "claims",
+            r"^\d+  verified  test result, harness, since event \d+: `[^`]+` passed on tree \w{10}\n   this program",
+        ),
         ("cost", r"^lead: .*\ntotal: \d+\.\d{4} USD, \d+ calls, \d+ tokens in \(\d+% cached\), \d+ out\n$"),
         ("sessions", r"^\S+  live +\d+ events  met +/"),
         ("sessions --workspace", r"^\S+  live +\d+ events  met +/"),
@@ -268,6 +272,9 @@ def test_going_back_in_time(repository: Path, start_kernel: StartKernel) -> None
         ("%muse timeline --since", "--agent A, --kind K and --since SEQ"),
         ("%muse timeline --since soon", "number of an event"),
         ("%muse timeline it's", "--agent A, --kind K and --since SEQ"),
+        ("%muse claims all", "takes nothing, `--why N` or `retract N [WHY]`"),
+        ("%muse claims --why 1", "There is no claim 1"),
+        ("%muse claims retract 1 it is wrong", "There is no claim 1"),
         ("%muse steer nobody hurry", "no agent 'nobody'"),
         ("%muse steer lead", "Give the text"),
         ("%muse stop nobody", "no running agent 'nobody'"),
@@ -588,7 +595,7 @@ def test_what_finds_nothing_in_a_fresh_kernel_says_so_and_opens_no_session(
     tmp_path: Path, repository: Path, start_kernel: StartKernel
 ) -> None:
     kernel = start_kernel()
-    for line in ("timeline", "show 1", "diff", "merges", "cost", "agents", "verify", "export html x"):
+    for line in ("timeline", "show 1", "diff", "merges", "claims", "cost", "agents", "verify", "export html x"):
         assert kernel.run(f"%muse {line}").stdout == f"{NO_SESSION}\n"
     assert kernel.run("%goal").stdout == f"{NO_GOAL}\n"
     for word in ("pause", "resume", "stop", "clear", "edit --steps 9", "steer on"):
