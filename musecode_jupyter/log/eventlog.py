@@ -33,7 +33,7 @@ from musecode_jupyter.log.journal import (
 from musecode_jupyter.log.kinds import LogRecovered, SecretRedacted, StateDigest
 from musecode_jupyter.log.lock import SessionLock
 from musecode_jupyter.log.payload import Payload
-from musecode_jupyter.log.record import draft, hydrated, written
+from musecode_jupyter.log.record import checked, draft, hydrated, redacted
 from musecode_jupyter.log.redaction import Redactor, redact_file
 from musecode_jupyter.log.scan import Damage, Record, Scanner, segment_name, segments
 from musecode_jupyter.log.snapshot import SNAPSHOT_EVERY, load, prepared
@@ -44,7 +44,6 @@ DIGEST_EVERY = 256
 # records from one to the next have fewer bytes. If the fold agrees there, it has what an earlier one says within it.
 COMPARED_BYTES = DIGEST_EVERY * MAX_RECORD_BYTES
 _MISSING = 2**64 - 1
-_NO_SECRETS = Redactor()
 
 
 class EventLog:
@@ -73,8 +72,6 @@ class EventLog:
         self.generation = 0
         self._reducers = tuple(reducers)
         self._fold = Fold(self._reducers)
-        self._second = datetime.min.replace(tzinfo=UTC)
-        self._second_text = ""
         self._redactor = redactor
         self._now = now
         self._blobs = BlobStore(folder / "blobs")
@@ -265,7 +262,7 @@ class EventLog:
             self._thread = threading.get_ident()
         assert self._thread == threading.get_ident(), "the log is used from the thread of its loop only"
         self._assert_writable()
-        text, clean, hits = written(self._redactor, kind, data)
+        text, clean, hits = redacted(self._redactor, kind, checked(kind, data))
         event, record = draft(
             self._event(kind, clean, agent=agent, turn=turn, cause=tuple(cause), label=label or self.label),
             text,
@@ -444,11 +441,7 @@ class EventLog:
         now = self._now()
         if now.tzinfo is not UTC:
             now = now.astimezone(UTC)
-        second = now.replace(microsecond=0)
-        if second != self._second:
-            # Its text is made once: it takes longer than most of what an event needs.
-            self._second, self._second_text = second, second.isoformat()[:-6]
-        ts = f"{self._second_text}.{now.microsecond // 1000:03d}Z"
+        ts = f"{now.isoformat(timespec='milliseconds')[:-6]}Z"
         return Event(SCHEMA_VERSION, self.last_seq + 1, ts, self.generation, 0, agent, turn, cause, kind, label, data)
 
     def _record_own(
@@ -461,7 +454,7 @@ class EventLog:
         cause: tuple[int, ...] = (),
         snapshot: str = "",
     ) -> None:
-        text, clean, _ = written(_NO_SECRETS, kind, data)
+        text, clean, _ = redacted(Redactor(), kind, checked(kind, data))
         event = self._event(kind, clean, agent=agent, turn=turn, cause=cause, label=self.label)
         event, record = draft(event, text, {})
         self._record(event, record._replace(snapshot=snapshot) if snapshot else record)
@@ -510,14 +503,14 @@ class EventLog:
         self._record_own("state.digest", data, snapshot=snapshot)
 
     def _assert_writable(self) -> None:
-        journal = self._journal
-        if self._problem is None and journal is not None and journal.problem is None and journal.held:
-            return
         if self.problem is not None:
             raise self.problem
         if self._journal is None:
             raise LogReadOnly(f"session {self.folder.name} is open for reading; resume it to go on")
-        raise LogReadOnly(f"this is a forked child; only the process that opened session {self.folder.name} writes it")
+        if not self._journal.held:
+            raise LogReadOnly(
+                f"this is a forked child; only the process that opened session {self.folder.name} writes it"
+            )
 
     async def _durable(self, seq: int) -> None:
         # In this order: what settles from here on is told to this loop, what has settled before is taken in now.
@@ -555,11 +548,9 @@ class EventLog:
             self._positions.extend(settled.positions)
             for seq in range(first, settled.last_seq + 1):
                 event = self._pending.pop(seq)
-                if self._pending_blobs:
-                    self._pending_blobs.pop(seq, None)
-                if self._callbacks:
-                    for callback in tuple(self._callbacks):
-                        self._call(callback, event)
+                self._pending_blobs.pop(seq, None)
+                for callback in tuple(self._callbacks):
+                    self._call(callback, event)
             while self._waiting and self._waiting[0][0] <= settled.last_seq:
                 _, future = self._waiting.popleft()
                 if not future.done():

@@ -107,14 +107,11 @@ def line_parts(event: Event, data: str) -> tuple[bytes, bytes]:
     """The bytes before and after the batch number; `data` is the canonical JSON of the event's data."""
     quoted = encode_basestring_ascii
     head = f'{{"v":{event.v},"seq":{event.seq},"ts":{quoted(event.ts)},"gen":{event.gen},"b":'
-    blobs = ""
-    if event.blobs:
-        blobs = ",".join(
-            f'{quoted(name)}:{{"digest":{quoted(ref.digest)},"size":{ref.size}}}' for name, ref in event.blobs.items()
-        )
-    cause = ",".join(map(str, event.cause)) if event.cause else ""
+    blobs = ",".join(
+        f'{quoted(name)}:{{"digest":{quoted(ref.digest)},"size":{ref.size}}}' for name, ref in event.blobs.items()
+    )
     tail = (
-        f',"agent":{quoted(event.agent)},"turn":{event.turn},"cause":[{cause}]'
+        f',"agent":{quoted(event.agent)},"turn":{event.turn},"cause":[{",".join(map(str, event.cause))}]'
         f',"kind":{quoted(event.kind)},"label":{quoted(event.label)},"data":{data},"blobs":{{{blobs}}}'
     )
     return head.encode("ascii"), tail.encode("ascii")

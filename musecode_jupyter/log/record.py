@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any, Literal, cast, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -28,12 +28,10 @@ from musecode_jupyter.log.upcast import upcast
 from musecode_jupyter.runtime.errors import LogError
 
 SPILLED = "data."
-# A record of so many bytes without batch number and hash fits whatever these are.
-_SURELY_FITS = MAX_RECORD_BYTES - SEAL_BYTES - 1 - 20
 
 
-def validated(kind: str, data: Payload | Mapping[str, Any]) -> Payload:
-    """The payload of an event of `kind`.
+def checked(kind: str, data: Payload | Mapping[str, Any]) -> dict[str, Any]:
+    """The data of an event of `kind` as plain Python values.
 
     Raises
     ------
@@ -53,12 +51,7 @@ def validated(kind: str, data: Payload | Mapping[str, Any]) -> Payload:
             raise LogError(f"bad data for {kind}, field {where!r}: {first['msg']}") from None
     elif type(data) is not model:
         raise LogError(f"bad data for {kind}: a {type(data).__name__} instead of a {model.__name__}")
-    return cast(Payload, data)
-
-
-def plain_of(payload: Payload) -> dict[str, Any]:
-    """The payload as plain Python values."""
-    plain: dict[str, Any] = payload.__pydantic_serializer__.to_python(payload)
+    plain: dict[str, Any] = model.__pydantic_serializer__.to_python(data)
     return plain
 
 
@@ -80,61 +73,6 @@ def _plain_type(annotation: Any) -> bool:
         return arguments[0] is str and _plain_type(arguments[1])
     # Lists and unions.
     return origin is not tuple and bool(arguments) and all(map(_plain_type, arguments))
-
-
-@cache
-def _floats(kind: str) -> tuple[str, ...] | None:
-    """Names of the fields of `kind` that can be floats; None if something within a field can be one."""
-    fields = {name: field.annotation for name, field in KINDS[kind].model_fields.items()}
-    if not _is_plain(kind) or any(_holds_float(each) and not _may_be_float(each) for each in fields.values()):
-        return None
-    return tuple(name for name, each in fields.items() if _holds_float(each))
-
-
-def _may_be_float(annotation: Any) -> bool:
-    return annotation is float or (bool(get_args(annotation)) and set(get_args(annotation)) <= {float, type(None)})
-
-
-def _holds_float(annotation: Any) -> bool:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return any(_holds_float(field.annotation) for field in annotation.model_fields.values())
-    return annotation is float or any(map(_holds_float, get_args(annotation)))
-
-
-def text_of(kind: str, payload: Payload, data: dict[str, Any]) -> str:
-    """The canonical JSON of `data`, the plain form of the payload. Raises what `canonical` raises."""
-    floats = _floats(kind)
-    if floats is None:
-        return canonical(data)
-    for name in floats:
-        # Without an exponent, and finite, it is written with the same digits by all.
-        if (number := data[name]) and not 1e-3 <= abs(number) < 1e15:
-            return canonical(data)
-    try:
-        text: str = payload.__pydantic_serializer__.to_json(payload).decode("ascii")
-    except ValueError:
-        # Not ASCII, or lone surrogates: that encoder escapes neither.
-        return canonical(data)
-    return canonical(data) if "\x7f" in text else text
-
-
-def written(redactor: Redactor, kind: str, data: Payload | Mapping[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
-    """What `redacted` gives for the validated data, in a good deal less time.
-
-    Raises
-    ------
-    LogError
-        The kind is unknown, the data is not of that kind, or cannot be written as JSON.
-    """
-    payload = validated(kind, data)
-    plain = plain_of(payload)
-    if not _is_plain(kind):
-        return redacted(redactor, kind, plain)
-    try:
-        text = text_of(kind, payload, plain)
-    except (ValueError, TypeError, RecursionError):
-        return redacted(redactor, kind, plain)
-    return redacted(redactor, kind, plain) if redactor.suspects(text) else (text, plain, [])
 
 
 def redacted(redactor: Redactor, kind: str, data: dict[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
@@ -165,8 +103,6 @@ def draft(event: Event, text: str, blobs: Mapping[str, bytes]) -> tuple[Event, D
             raise LogError(f"names of blobs that start with {SPILLED!r} are reserved: {', '.join(reserved)}")
         event = replace(event, blobs={name: digest_of(content) for name, content in blobs.items()})
     head, tail = line_parts(event, text)
-    if not blobs and len(head) + len(tail) <= _SURELY_FITS:
-        return event, Draft(event.seq, head, tail)
     contents = list(blobs.values())
     # A batch number is never larger than the number of the event, so it never has more digits.
     limit = MAX_RECORD_BYTES - SEAL_BYTES - 1 - len(str(event.seq))

@@ -13,7 +13,7 @@ from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Fold
 from musecode_jupyter.log.payload import Payload
-from musecode_jupyter.log.record import written
+from musecode_jupyter.log.record import checked, redacted
 from musecode_jupyter.log.redaction import Redactor
 from musecode_jupyter.runtime.answers import asked
 from musecode_jupyter.session.reducers import all_reducers
@@ -169,7 +169,7 @@ class RerunLog:
         """The recorded event in whose place this one is; Differs if there is none or it says something else."""
         del label, blobs
         assert self._stretch is not None
-        _, clean, _ = written(self._redactor, kind, data)
+        _, clean, _ = redacted(self._redactor, kind, checked(kind, data))
         if kind in _FREE:
             for event in self._states:
                 if event.agent == agent and event.data == clean and event.seq > self._last.get(agent, 0):
