@@ -538,7 +538,7 @@ class TestBadLog:
         self, command: Command, repo: Repo, server: ModelServer, home: Path
     ) -> None:
         def small_files() -> None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (6_000, 6_000))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16_000, 16_000))
 
         full = process(*run(repo), preexec_fn=small_files)
         out, err = full.communicate(timeout=DEADLINE_S)
