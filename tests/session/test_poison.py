@@ -204,7 +204,7 @@ def test_a_claim_that_the_user_takes_back_lets_the_tasks_wait_that_rest_on_it(tm
             card = session.retract_claim(number, "I looked it up")
         finally:
             held.set()
-        task = next(n for n, each in session.claims.tasks.items() if not each.over)
+        task = next(event.seq for event in only(session.events(), "task.created") if event.data["name"] == "one")
         assert f"  tasks that rest on it: {task}" in card
         assert card.splitlines()[-1] == "These tasks wait; `%goal resume` goes on with them: one."
         result = end(handle)

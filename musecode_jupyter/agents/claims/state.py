@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -201,6 +202,15 @@ class ClaimsState(BaseModel):
     mails: dict[int, list[int]] = Field(default_factory=dict)
     sent: dict[int, dict[str, int]] = Field(default_factory=dict)
 
+    def touched(self, path: str) -> Iterator[Evidence]:
+        """Evidence that the file at `path` of any worktree may concern; every event of a file asks."""
+        for claim in self.claims.values():
+            for each in claim.evidence:
+                if each.path == path or each.kind != "file":
+                    yield each
+            for proof in (*claim.verified, *claim.challenged) if claim.verified or claim.challenged else ():
+                yield from proof.evidence
+
     def standings(self) -> dict[int, Standing]:
         """How each claim stands, by its number."""
         return standings(self._nodes())
@@ -320,10 +330,6 @@ class ClaimsReducer:
             state.goals[event.seq] = event.data["agent"]
         elif event.kind == "agent.seeded":
             self._give(state, event.agent, event.data.get("claims", ()), event.seq)
-        elif event.kind == "user.steer" and event.cause:
-            for claim in state.claims.values():
-                if claim.retracted in event.cause and event.data["to"] in claim.held:
-                    claim.told[event.data["to"]] = event.seq
 
     # --- claims ------------------------------------------------------------------------------------------
 
@@ -389,7 +395,7 @@ class ClaimsReducer:
         digest = data["digest"] if event.kind == "file.observed" else data["after"]
         if event.kind == "file.changed" and worktree in state.trees:
             state.trees[worktree].touched = event.seq
-        for each in _all_evidence(state):
+        for each in state.touched(path):
             if each.worktree != worktree or not each.rests_on(path):
                 continue
             if each.kind == "file":
@@ -524,6 +530,7 @@ def same(one: Claim, other: Claim) -> bool:
     return words_of(one.text) == words_of(other.text)
 
 
+@lru_cache(maxsize=4096)
 def words_of(text: str) -> str:
     """A text without what makes no difference to what it says."""
     return " ".join(re.sub(r"[^\w.+*/<>=%-]+", " ", text.casefold()).split()).strip(" .")
