@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from musecode_jupyter.agents.frames import Frames, frames_of
+from musecode_jupyter.agents.state import AgentRecord
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.models.types import Item, Message, ModelRequest, Picture, ToolResult, ToolSpec
 
@@ -18,11 +19,14 @@ REFUSALS = frozenset({"refusal", "content_filter"})
 SPEAKING = frozenset(
     {
         *("user.message", "user.steer", "notebook.attached", "goal.set", "goal.edited", "goal.judged"),
-        *("task.leased", "task.bounced", "tasks.tried", "model.completed", "mail.sent"),
+        *("task.leased", "task.bounced", "tasks.tried", "model.completed", "mail.sent", "context.compacted"),
         *("tool.finished", "tool.failed", "tool.cancelled", "tool.unknown"),
     }
 )
 """Kinds of events that can add to a conversation; no other does."""
+
+Blob = Callable[[str], bytes]
+"""The bytes of a blob by its digest."""
 
 _ITEMS: TypeAdapter[tuple[Item, ...]] = TypeAdapter(tuple[Item, ...])
 
@@ -45,7 +49,7 @@ def task_message(data: Mapping[str, Any]) -> str:
     )
 
 
-def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Callable[[str], bytes]) -> tuple[Item, ...]:
+def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Blob) -> tuple[Item, ...]:
     """The items that `event` adds to its agent's conversation.
 
     `call_ids` gives the model's own id of a tool call by the seq of its tool.requested event (None: the harness's),
@@ -55,7 +59,7 @@ def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Callable
         return ()
     data = event.data
     frames = frames_of(event.v)
-    if event.kind in {"user.message", "user.steer"}:
+    if event.kind in {"user.message", "user.steer", "context.compacted"}:
         return (Message(role="user", text=data["text"]),)
     if event.kind == "notebook.attached":
         return (Message(role="user", text=frames.cell(data["text"])), *_pictures(event, frames, blob))
@@ -83,7 +87,27 @@ def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Callable
     return ()
 
 
-def _pictures(event: Event, frames: Frames, blob: Callable[[str], bytes]) -> tuple[Picture, ...]:
+def items_shown(
+    seq: int, record: AgentRecord, event: Callable[[int], Event], call_ids: Callable[[int], str | None], blob: Blob
+) -> tuple[Item, ...]:
+    """What event `seq` of the view of `record` says in a prompt now: its items, or the line in place of its output."""
+    if seq not in record.masked:
+        return items_of(event(seq), call_ids, blob)
+    call_id = call_ids(record.results[seq])
+    assert call_id is not None
+    masked = event(record.masked[seq]).data["calls"]
+    line = next(each["line"] for each in masked if each["result"] == seq)
+    return (ToolResult(call_id=call_id, output=line),)
+
+
+def conversation(
+    record: AgentRecord, event: Callable[[int], Event], call_ids: Callable[[int], str | None], blob: Blob
+) -> tuple[Item, ...]:
+    """All items of an agent's conversation, in prompt order; `event` gives an event by its seq."""
+    return tuple(item for seq in record.view for item in items_shown(seq, record, event, call_ids, blob))
+
+
+def _pictures(event: Event, frames: Frames, blob: Blob) -> tuple[Picture, ...]:
     """The pictures of an event; one that was recorded before there were any has none."""
     return tuple(
         Picture(
@@ -96,6 +120,12 @@ def _pictures(event: Event, frames: Frames, blob: Callable[[str], bytes]) -> tup
         )
         for said in event.data.get("pictures", ())
     )
+
+
+def head_of(seeded: Mapping[str, Any]) -> tuple[str, tuple[ToolSpec, ...]]:
+    """The fixed head of an agent's prompts from the data of agent.seeded: its instructions, and its tools by name."""
+    tools = sorted((ToolSpec.model_validate(tool) for tool in seeded["tools"]), key=lambda tool: tool.name)
+    return seeded["instructions"], tuple(tools)
 
 
 def build_request(

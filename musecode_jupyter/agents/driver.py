@@ -4,44 +4,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from musecode_jupyter.agents.carried import GoalLines
+from musecode_jupyter.agents.compaction import ContextKeeper
 from musecode_jupyter.agents.context import REFUSALS, build_request, items_of
+from musecode_jupyter.agents.conversations import Conversations
 from musecode_jupyter.agents.mind import Step, Task
 from musecode_jupyter.agents.state import AgentRecord, AgentsState
 from musecode_jupyter.guard.gate import Gate
 from musecode_jupyter.log import EventLog
-from musecode_jupyter.models.types import Item, ToolSpec
 from musecode_jupyter.runtime.errors import ModelError
 from musecode_jupyter.tools.executor import FormedCall
-
-DEFAULT_MAX_OUTPUT = 16_384
-
-
-def conversation(
-    log: EventLog, state: AgentsState, view: list[int], cache: dict[int, tuple[Item, ...]]
-) -> tuple[Item, ...]:
-    """The items of the events in `view`; `cache` spares reading an event twice."""
-    items: list[Item] = []
-    for seq in view:
-        if seq not in cache:
-            cache[seq] = items_of(log.get(seq), state.call_ids.get, log.blob)
-        items += cache[seq]
-    return tuple(items)
 
 
 @dataclass
 class Driver:
-    """Forms a step by one model call. Keeps nothing but a cache of parsed events."""
+    """Forms a step by one model call, after having the conversation shortened if it is time to.
+
+    Keeps nothing but a cache of parsed events. `goal_lines` is what the floors above know of a goal.
+    """
 
     log: EventLog
     gate: Gate
     effort: str | None = None
-    _items: dict[int, tuple[Item, ...]] = field(default_factory=dict)
+    goal_lines: GoalLines = field(default=lambda _goal: ())
+
+    def __post_init__(self) -> None:
+        self._talks = Conversations(self.log, self.gate)
+        self.context = ContextKeeper(self.log, self.gate, self._talks, self.goal_lines)
+        """Keeps the conversations short."""
 
     async def next_step(self, task: Task) -> Step:
         state = self.log.state("agents")
         assert isinstance(state, AgentsState)
         record = state.agents[task.agent]
-        return self._said_already(record) or await self._ask(task, state, record)
+        return self._said_already(record) or await self._ask(task, record)
 
     def _said_already(self, record: AgentRecord) -> Step | None:
         """The last word of the turn, if a restart came between it and what followed from it.
@@ -58,29 +54,20 @@ class Driver:
             return None
         return Step((), text, last.seq)
 
-    async def _ask(self, task: Task, state: AgentsState, record: AgentRecord) -> Step:
-        assert record.seeded is not None
-        await self.gate.ready()
-        seeded = self.log.get(record.seeded).data
-        items = conversation(self.log, state, record.view, self._items)
-        request = build_request(
-            {
-                "model": self.gate.model,
-                "max_output_tokens": min(DEFAULT_MAX_OUTPUT, self.gate.info.max_output),
-                "effort": self.effort if self.gate.info.reasoning_items else None,
-                "temperature": None,
-                "seed": None,
-                "cache_key": f"{task.agent}-{record.seeded}",
-                "pictures": self.gate.info.pictures,
-            },
-            instructions=seeded["instructions"],
-            items=items,
-            tools=tuple(ToolSpec.model_validate(tool) for tool in seeded["tools"]),
-            json_schema=None,
-        )
-        completion = await self.gate.complete(
-            request, agent=task.agent, turn=record.turn, view=None, cause=(record.view[-1],)
-        )
+    async def _ask(self, task: Task, record: AgentRecord) -> Step:
+        self._talks.effort = self.effort
+        await self.context.before_request(task)
+        await self.gate.ready(task.agent)
+        request = self._talks.request(task.agent, build_request)
+        try:
+            completion = await self.gate.complete(
+                request, agent=task.agent, turn=record.turn, view=None, cause=(record.view[-1],)
+            )
+        except ModelError as error:
+            if error.kind != "context_too_long":
+                raise
+            await self.context.too_long(task, error)
+            return Step((), "", record.view[-1], answered=False)
         final = completion.final
         if final.reason in REFUSALS and task.goal is not None:
             said = f": {' '.join(completion.text.split())[:300]}" if completion.text.strip() else "."

@@ -14,7 +14,7 @@ from musecode_jupyter.guard.ledger import LedgerState, Scope, Scopes, check_scop
 from musecode_jupyter.guard.patience import Failures
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
-from musecode_jupyter.models.catalogue import ModelInfo, cost
+from musecode_jupyter.models.catalogue import ModelInfo, Price, cost
 from musecode_jupyter.models.chat import ChatClient
 from musecode_jupyter.models.endpoint import Endpoint, encoder, make_client
 from musecode_jupyter.models.local import LocalModel
@@ -127,8 +127,18 @@ class Gate:
         """The pinned model id."""
         return self.endpoint.model
 
-    async def ready(self) -> None:
-        """Connect, starting the embedded model's server if need be.
+    @property
+    def room(self) -> int:
+        """Tokens that a prompt may have."""
+        return self.info.room
+
+    @property
+    def price(self) -> Price:
+        """What tokens cost."""
+        return self.info.price
+
+    async def ready(self, agent: str = "") -> None:
+        """Connect for `agent`, starting the embedded model's server if need be.
 
         Separate from `complete`, so that nothing can change the conversation between the building of a request and
         its model.requested event: `complete` logs the request before its first wait.

@@ -22,6 +22,7 @@ from musecode_jupyter.jupyter.rule_words import rules
 from musecode_jupyter.runtime.errors import LogReadOnly, UsageProblem
 from musecode_jupyter.session import GoalHandle, GoalResult, Session
 from musecode_jupyter.session.agents_view import agents_lines
+from musecode_jupyter.session.context import cost_text, pin
 from musecode_jupyter.session.fork import lineage_of
 from musecode_jupyter.session.lines import events_table
 from musecode_jupyter.session.summary import BEHIND, summarise
@@ -290,19 +291,15 @@ def _rewind(host: Host, rest: str) -> None:
 
 
 def _cost(host: Host, _rest: str) -> None:
-    ledger = host.opened().ledger
-    for name, spent in [*ledger.by_agent.items(), ("total", ledger.total)]:
-        cached = 100 * spent.cached / spent.input if spent.input else 0
-        notes = [f"{spent.failed} failed"] if spent.failed else []
-        notes += [f"{spent.estimated_calls} estimated"] if spent.estimated_calls else []
-        print(
-            f"{name}: {spent.usd:.4f} USD, {spent.calls} calls, "
-            f"{spent.input} tokens in ({cached:.0f}% cached), {spent.output} out"
-            + (f" ({', '.join(notes)})" if notes else "")
-        )
+    print(host.opened().read(cost_text))
     before = host.opened().read(lambda core: before_fork_text(lineage_of(core)))
     if before:
         print(before)
+
+
+def _pin(host: Host, rest: str, *, pinned: bool = True) -> None:
+    item = _number(rest, "pin" if pinned else "unpin")
+    print(host.opened().call(lambda core: pin(core, item, pinned=pinned)))
 
 
 def _resume(host: Host, rest: str) -> None:
@@ -382,6 +379,8 @@ COMMANDS: dict[str, Command] = {
     "rewind": _rewind,
     "worktrees": _worktrees,
     "cost": _cost,
+    "pin": _pin,
+    "unpin": partial(_pin, pinned=False),
     "rules": rules,
     "resume": _resume,
     "sessions": _sessions,

@@ -28,6 +28,7 @@ MUSE_WORDS = (
         "fork",
         "map",
         "merges",
+        "pin",
         "resume",
         "rewind",
         "rules",
@@ -37,7 +38,7 @@ MUSE_WORDS = (
         "show",
         "steer",
     ),
-    *("stop", "tasks", "timeline", "undo", "vars", "verify", "worktrees"),
+    *("stop", "tasks", "timeline", "undo", "unpin", "vars", "verify", "worktrees"),
 )
 GOAL_WORDS = ("pause", "resume", "stop", "clear", "steer", "edit")
 BASES = ("head", "dirty")
@@ -92,6 +93,7 @@ class MuseMatcher:
             "rules": lambda: ["add", "remove"],
             "steer": self._agents,
             "stop": self._agents,
+            "unpin": self._pinned,
             "undo": self._landings,
             "claims": lambda: ["--why", "retract"],
             "search": lambda: ["--limit"],
@@ -132,6 +134,13 @@ class MuseMatcher:
     def _agents(self) -> list[str]:
         host = self._host()
         return [] if host is None or host.open is None else host.open.read(lambda core: list(core.agents.agents))
+
+    def _pinned(self) -> list[str]:
+        host = self._host()
+        if host is None or host.open is None:
+            return []
+        agents = host.open.read(lambda core: [list(record.pinned) for record in core.agents.agents.values()])
+        return [str(item) for pinned in agents for item in pinned]
 
     def _landings(self) -> list[str]:
         host = self._host()

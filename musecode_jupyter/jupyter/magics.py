@@ -108,7 +108,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
         map [PATH|SYMBOL|WORDS] ·
         claims [--why N · retract N [WHY]] ·
         undo LANDING · worktrees [reclaim [NAME] · quarantine NAME [WHY]] · diff [SEQ..SEQ] · cost ·
-        rules [add session|workspace 'COMMAND PREFIX' · remove N] ·
+        pin SEQ · unpin SEQ · rules [add session|workspace 'COMMAND PREFIX' · remove N] ·
         resume [ID] · sessions [--workspace [DIR]] · fork SEQ · rewind SEQ · verify ·
         export FORMAT PATH [--redacted] [--force] · doctor · close
         """

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from musecode_jupyter.log.claim_kinds import CLAIM_KINDS
+from musecode_jupyter.log.context_kinds import CONTEXT_KINDS
 from musecode_jupyter.log.mail_kinds import MAIL_KINDS
 from musecode_jupyter.log.payload import Check, Payload
 from musecode_jupyter.log.work_kinds import WORK_KINDS
@@ -32,6 +33,10 @@ class SessionOpened(Payload):
     replays: int = Field(
         default=0, description="as which version of the code its commands can be issued again; 0: it cannot be told"
     )
+    room: int = Field(default=0, description="tokens that a prompt may have; 0: not recorded")
+    price: list[float] = Field(
+        default_factory=list, description="USD per million tokens: input, input that was cached, output"
+    )
 
 
 class SessionResumed(Payload):
@@ -48,6 +53,8 @@ class SessionResumed(Payload):
     session: str = Field(default="", description="id of the session, also the name of its folder by now")
     interactive: bool = False
     replays: int = 0
+    room: int = 0
+    price: list[float] = Field(default_factory=list)
 
 
 class SessionMode(Payload):
@@ -205,6 +212,11 @@ class AgentView(Payload):
     instructions: str
     items: list[dict[str, Any]]
     json_schema: dict[str, Any] | None = None
+    conversation: bool = Field(
+        default=False,
+        description="whether the items follow the agent's conversation, with its instructions and tools; the question "
+        "is not a part of it afterwards",
+    )
 
 
 class ModelRequested(Payload):
@@ -647,6 +659,7 @@ KINDS: dict[str, type[Payload]] = {
     **WORK_KINDS,
     **CLAIM_KINDS,
     **MAIL_KINDS,
+    **CONTEXT_KINDS,
     "budget.set": BudgetSet,
     "budget.exceeded": BudgetExceededEvent,
     "secret.redacted": SecretRedacted,

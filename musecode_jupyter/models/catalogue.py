@@ -18,6 +18,9 @@ Profile = Literal["driver", "guided"]
 CACHE_WRITE: Final = 1.25
 """What a token written into the cache costs in input tokens: Anthropic's published factor for five minutes."""
 
+MOST_ANSWER: Final = 16_384
+LEAST_CONTEXT: Final = 2_048
+
 _EFFORTS: Final = ("minimal", "low", "medium", "high", "xhigh")
 
 
@@ -50,6 +53,21 @@ class ModelInfo:
     reasoning_items: bool
     pictures: bool
     efforts: tuple[str, ...]
+
+    @property
+    def recorded(self) -> dict[str, object]:
+        """What of it a session records, since what is decided about conversations follows from it."""
+        return {"room": self.room, "price": [self.price.input, self.price.cached, self.price.output]}
+
+    @property
+    def answer_tokens(self) -> int:
+        """Tokens that an answer to a conversation may have: what the model can, and no more than leaves room."""
+        return min(MOST_ANSWER, self.max_output, self.context // 4)
+
+    @property
+    def room(self) -> int:
+        """Tokens that a prompt may have, so that the answer fits into the context as well."""
+        return self.context - self.answer_tokens
 
 
 def _spark(model: str, tier: Tier, efforts: tuple[str, ...] = _EFFORTS) -> ModelInfo:
@@ -109,8 +127,9 @@ def lookup(
     price_override: str | None = None,
     profile_override: str | None = None,
     pictures_override: str | None = None,
+    context_override: str | None = None,
 ) -> ModelInfo:
-    """What is known of `model`, with the user's price, profile and word on pictures in place of ours where given.
+    """What is known of `model`, with the user's price, profile, context and word on pictures in place of ours if given.
 
     Parameters
     ----------
@@ -120,6 +139,8 @@ def lookup(
         `"driver"` or `"guided"`.
     pictures_override
         `"yes"` or `"no"` (the value of `MUSECODE_PICTURES`): whether the model takes pictures.
+    context_override
+        Tokens of context (the value of `MUSECODE_CONTEXT`), such as a server of the user's own was started with.
 
     Raises
     ------
@@ -164,6 +185,13 @@ def lookup(
         if pictures_override not in ("yes", "no"):
             raise ConfigurationError(f"MUSECODE_PICTURES={pictures_override!r} cannot be read: use yes or no")
         info = replace(info, pictures=pictures_override == "yes")
+    if context_override:
+        digits = context_override.replace("_", "")
+        if not (digits.isascii() and digits.isdecimal() and int(digits) >= LEAST_CONTEXT):
+            raise ConfigurationError(
+                f"MUSECODE_CONTEXT={context_override!r} cannot be read: give tokens, {LEAST_CONTEXT} or more"
+            )
+        info = replace(info, context=int(digits))
     return info
 
 

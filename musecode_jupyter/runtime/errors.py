@@ -73,6 +73,10 @@ class BudgetExceeded(MuseError):
         self.needed = needed
 
 
+class ContextFull(MuseError):
+    """An agent's conversation cannot be made short enough for its model; the user can say what may go."""
+
+
 class Denied(MuseError):
     """The policy or the user refused an action."""
 

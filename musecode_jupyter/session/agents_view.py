@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from musecode_jupyter.agents.crew_state import CrewState
+from musecode_jupyter.session.context import conversation_lines
 
 if TYPE_CHECKING:
     from musecode_jupyter.session.core import SessionCore
 
 
 def agents_lines(core: SessionCore) -> list[str]:
-    """A line for each agent, in the order in which they were made, and one for what waits for it to read."""
+    """What there is to say of each agent, in the order in which they were made."""
     state = core.log.state("crew")
     assert isinstance(state, CrewState)
     lines: list[str] = []
@@ -30,4 +31,5 @@ def agents_lines(core: SessionCore) -> list[str]:
         if waiting:
             parts.append(f"{len(waiting)} letters wait")
         lines.append(f"{name}: {'; '.join(parts)}")
+        lines += [f"  {line}" for line in conversation_lines(core, name)]
     return lines

@@ -57,6 +57,7 @@ from musecode_jupyter.session.store import new_id, sessions_dir
 from musecode_jupyter.session.summary import notice_of
 from musecode_jupyter.skills.fan_out import FanOutRunner, task_created
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools, PauseRequested
+from musecode_jupyter.skills.goal_lines import goal_lines
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 from musecode_jupyter.skills.ground_state import Ground, GroundsState
 from musecode_jupyter.skills.limits import Limits, check_limits, check_room, limits_of
@@ -139,9 +140,12 @@ class SessionCore:
             child_env=env,
             sandbox=sandbox,
             keep_files=ProcessFiles(log, effects, self.id).keep,
+            room=info.room,
         )
         self._mind: Mind = (
-            Guided(log, self.gate) if info.profile == "guided" else Driver(log, self.gate, settings.effort or "medium")
+            Guided(log, self.gate)
+            if info.profile == "guided"
+            else Driver(log, self.gate, settings.effort or "medium", partial(goal_lines, log))
         )
         self.loop = Loop(log, self.executor, self._mind, self._checkpoint)
         self.crew = make_crew(self)
@@ -256,6 +260,7 @@ class SessionCore:
                 "network": self.sandbox.network,
                 "interactive": self.policy.interactive,
                 "replays": REPLAYS,
+                **info.recorded,
                 **data,
             },
         )
@@ -499,12 +504,8 @@ class SessionCore:
                 if self.ground(goal).shadow:
                     await take_in(self, git)
                 branch, note = await landing_branch(record, git)
-            await self.log.append(
-                "goal.resumed",
-                {"goal": goal, "why": "asked by the user", "branch": branch},
-                agent="user",
-                cause=(goal,),
-            )
+            resumed = {"goal": goal, "why": "asked by the user", "branch": branch}
+            await self.log.append("goal.resumed", resumed, agent="user", cause=(goal,))
             self._start(goal)
             return note
 

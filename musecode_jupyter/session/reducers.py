@@ -6,6 +6,7 @@ from typing import Any
 
 from musecode_jupyter.agents.claims.state import ClaimsReducer
 from musecode_jupyter.agents.crew_state import CrewReducer
+from musecode_jupyter.agents.economy import EconomyReducer
 from musecode_jupyter.agents.landing.state import MergesReducer
 from musecode_jupyter.agents.mail.state import MailReducer
 from musecode_jupyter.agents.state import AgentsReducer
@@ -35,6 +36,7 @@ def all_reducers() -> list[Reducer[Any]]:
         MailReducer(),
         CrewReducer(),
         ClaimsReducer(),
+        EconomyReducer(),
         MergesReducer(),
         TasksReducer(),
         GoalsReducer(),

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from musecode_jupyter.agents.context import SPEAKING, build_request, items_of, parse_items
+from musecode_jupyter.agents.context import SPEAKING, build_request, conversation, head_of, parse_items
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.guard.gate import digest_of, request_bytes
 from musecode_jupyter.log import EventLog, verify
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Fold
-from musecode_jupyter.models.types import Item, ModelRequest, ToolSpec
+from musecode_jupyter.models.types import ModelRequest
 from musecode_jupyter.runtime.errors import MuseError
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.rerun.run import CommandProof, check_commands
@@ -99,7 +99,7 @@ def check_prompts(events: Iterator[Event], blob: Callable[[str], bytes]) -> Iter
         fold.apply(event)
 
 
-_CONTRIBUTING = SPEAKING | {"agent.seeded", "agent.view"}
+_CONTRIBUTING = SPEAKING | {"agent.seeded", "agent.view", "context.masked"}
 
 
 def _sent(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,27 +121,21 @@ def _check_prompt(fold: Fold, kept: dict[int, Event], event: Event, blob: Callab
 
 def _rebuild(fold: Fold, kept: dict[int, Event], event: Event, blob: Callable[[str], bytes]) -> ModelRequest:
     data = event.data
-    if data["view"] is not None:
-        view = kept[data["view"]].data
+    asked = None if data["view"] is None else kept[data["view"]].data
+    if asked is not None and not asked.get("conversation"):
         return build_request(
             data,
-            instructions=view["instructions"],
-            items=parse_items(view["items"]),
+            instructions=asked["instructions"],
+            items=parse_items(asked["items"]),
             tools=(),
-            json_schema=view["json_schema"],
+            json_schema=asked["json_schema"],
         )
     state: Any = fold.state("agents")
     assert isinstance(state, AgentsState)
     record = state.agents[event.agent]
     assert record.seeded is not None
-    seeded = kept[record.seeded].data
-    items: list[Item] = []
-    for seq in record.view:
-        items += items_of(kept[seq], state.call_ids.get, blob)
-    return build_request(
-        data,
-        instructions=seeded["instructions"],
-        items=tuple(items),
-        tools=tuple(ToolSpec.model_validate(tool) for tool in seeded["tools"]),
-        json_schema=None,
-    )
+    instructions, tools = head_of(kept[record.seeded].data)
+    items = conversation(record, kept.__getitem__, state.call_ids.get, blob)
+    if asked is not None:
+        items += parse_items(asked["items"])
+    return build_request(data, instructions=instructions, items=items, tools=tools, json_schema=None)

@@ -28,6 +28,7 @@ class Settings:
     price: str | None = None
     profile: str | None = None
     pictures: str | None = None
+    context: str | None = None
     effort: str | None = None
     approvals: str | None = None
     ask_steps: str | None = None
@@ -55,6 +56,7 @@ class Settings:
                 ("price", "MUSECODE_PRICE"),
                 ("profile", "MUSECODE_PROFILE"),
                 ("pictures", "MUSECODE_PICTURES"),
+                ("context", "MUSECODE_CONTEXT"),
                 ("effort", "MUSECODE_EFFORT"),
                 ("approvals", "MUSECODE_APPROVALS"),
                 ("ask_steps", "MUSECODE_ASK_STEPS"),
@@ -110,6 +112,7 @@ class Settings:
             price_override=self.price,
             profile_override=self.profile,
             pictures_override=self.pictures,
+            context_override=self.context,
         )
 
 

@@ -198,6 +198,15 @@ def _view(data: Data) -> str:
     return f"prompt made for: {data['purpose']} ({len(data['items'])} items)"
 
 
+def _masked(data: Data) -> str:
+    return f"{len(data['calls'])} old outputs are said in a line each from here on, about {data['saved']:,} tokens less"
+
+
+def _compacted(data: Data) -> str:
+    did = "conversation begun anew" if data["how"] == "reseed" else "conversation shortened"
+    return f"{did}, about {data['before']:,} to {data['after']:,} tokens: {data['why']}"
+
+
 def _model_requested(data: Data) -> str:
     purpose = f"{data['purpose']}, " if data.get("purpose") else ""
     return f"{data['model']}: {purpose}{data['items']} items, {data['bytes']:,} bytes"
@@ -424,6 +433,11 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "mail.dropped": lambda d: f"letter {d['mail']} is not delivered{_why(d)}",
     "agent.seeded": _seeded,
     "agent.view": _view,
+    "context.masked": _masked,
+    "context.compacted": _compacted,
+    "context.pinned": lambda d: (
+        f"event {d['item']} {'stays word for word in' if d['pinned'] else 'may be left out of'} what {d['to']} is shown"
+    ),
     "model.requested": _model_requested,
     "model.completed": _model_completed,
     "model.retried": _model_retried,

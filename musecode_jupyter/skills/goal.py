@@ -27,6 +27,7 @@ from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.runtime.answers import answering
 from musecode_jupyter.runtime.errors import (
     BudgetExceeded,
+    ContextFull,
     GitError,
     LogError,
     ModelError,
@@ -119,7 +120,7 @@ class GoalRunner:
             while self.record.status == "running":
                 self._t.rest(self.goal)
                 await phases[self.record.phase]()
-        except PauseRequested as pause:
+        except (PauseRequested, ContextFull) as pause:
             await self._emit("goal.paused", why=str(pause))
         except BudgetExceeded as error:
             await self._emit_raw("budget.exceeded", {"scope": error.scope, "why": str(error), "needed": error.needed})

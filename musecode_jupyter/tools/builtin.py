@@ -14,13 +14,15 @@ from musecode_jupyter.runtime.errors import ToolProblem
 from musecode_jupyter.runtime.process import ProcessSpec
 from musecode_jupyter.tools.edits import apply_edit
 from musecode_jupyter.tools.environment import relocated, without_values
-from musecode_jupyter.tools.files import digest_bytes, read_bytes, read_file
+from musecode_jupyter.tools.files import MAX_TEXT_BYTES, digest_bytes, read_bytes, read_file
 from musecode_jupyter.tools.registry import Arguments, Outcome, Place, Tool, ToolContext, Write
 from musecode_jupyter.tools.search import search
 from musecode_jupyter.tools.state import ToolsState, seen_key
 
 MAX_EDITABLE_BYTES = 32_000_000
 DEFAULT_RUN_S = 600.0
+# Of what is shown of a file; the rest is for the numbers of the lines.
+_UNNUMBERED = 0.75
 
 
 def _path(default: str | None = None) -> Any:
@@ -77,8 +79,10 @@ class RunArguments(Arguments):
 
 
 async def _read(context: ToolContext, arguments: ReadArguments) -> Outcome:
+    shown = context.most_shown
+    most = MAX_TEXT_BYTES if shown is None else min(MAX_TEXT_BYTES, int(_UNNUMBERED * shown))
     read = await context.effects.disk(
-        read_file, context.place.root, arguments.path, arguments.start_line, arguments.end_line
+        read_file, context.place.root, arguments.path, arguments.start_line, arguments.end_line, most
     )
     observed = ((read.path, read.digest, read.size),) if read.digest else ()
     return Outcome(read.text, observed=observed)

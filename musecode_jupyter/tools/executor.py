@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -29,6 +29,9 @@ from musecode_jupyter.tools.state import OpenCall, ToolsState
 logger = logging.getLogger(__name__)
 
 MAX_PARALLEL_READS = 8
+# Bytes of output that all calls of one answer may show together, for each token of room in a prompt: a third of it.
+BATCH_BYTES = 1.0
+LEAST_SHOWN = 1_000
 CUT_OUT = (
     "The arguments hold what looks like a secret. It was cut out before they were written down, so the call was not "
     "made. Let the program take it from its environment or from a file, or use a placeholder."
@@ -48,6 +51,8 @@ class FormedCall:
     origin: Literal["model", "harness"]
     call_id: str | None = None
     purpose: str = ""
+    together: int = 1
+    """How many calls the answer has that this one is of."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,8 @@ class Executor:
     """Runs calls of agents in their places. Owner of nothing that outlives a call.
 
     `keep_files` is asked after each process in a worktree, before the call has its result. `offered` gives the names of
-    the tools that an agent's model may call; None: all.
+    the tools that an agent's model may call; None: all. `room` is the tokens that a prompt may have: what a model is
+    shown of its calls is cut to what fits; 0: it is not.
     """
 
     def __init__(
@@ -90,6 +96,7 @@ class Executor:
         sandbox: Sandbox,
         keep_files: KeepFiles | None = None,
         offered: Callable[[str], frozenset[str] | None] = lambda _agent: None,
+        room: int = 0,
     ) -> None:
         self._log = log
         self._effects = effects
@@ -101,6 +108,8 @@ class Executor:
         self._sandbox = sandbox
         self.keep_files = keep_files
         self.offered = offered
+        self._room = room
+        self._together: dict[int, int] = {}
 
     @property
     def state(self) -> ToolsState:
@@ -122,7 +131,7 @@ class Executor:
         """Make the calls in order, neighbouring reads in parallel; results come in the order of the calls."""
         results: list[CallResult] = []
         batch: list[FormedCall] = []
-        for call in calls:
+        for call in [replace(each, together=len(calls)) for each in calls]:
             if not self._is_read(call):
                 results += await self._parallel(batch, agent, turn, place, typed, cause)
                 batch = []
@@ -142,6 +151,7 @@ class Executor:
             tool = None
         # Not waited for: what comes next is durable after it, and a call that is logged must not be left by a stop.
         requested = self._request(formed, arguments, agent, turn, cause)
+        self._together[requested.seq] = formed.together
         if tool is None:
             return await self._fail(requested.seq, agent, turn, problem)
         clean = dict(requested.data["arguments"])
@@ -206,7 +216,15 @@ class Executor:
             outputs=self._outputs,
             child_env=self._child_env,
             sandbox=self._sandbox,
+            most_shown=self._most_shown(seq),
         )
+
+    def _most_shown(self, seq: int) -> int | None:
+        """Bytes of its output that a model is shown of call `seq`, so that the next prompt has room for all calls."""
+        call = self.state.open.get(seq)
+        if not self._room or call is None or call.origin != "model":
+            return None
+        return max(LEAST_SHOWN, int(BATCH_BYTES * self._room) // self._together.get(seq, MAX_PARALLEL_READS))
 
     async def _parallel(
         self,
@@ -474,12 +492,14 @@ class Executor:
         files: Literal["", "same", "kept", "unknown"] = "",
     ) -> CallResult:
         call = self.state.open.get(seq)
+        most = self._most_shown(seq)
+        self._together.pop(seq, None)
         pictures, blobs = recorded(outcome.pictures)
         event = await self._log.append(
             "tool.finished",
             {
                 "call": seq,
-                "output": outcome.output,
+                "output": outcome.output if most is None else fitting(outcome.output, most),
                 "ok": outcome.ok,
                 "exit": outcome.exit,
                 "seconds": outcome.seconds,
@@ -497,6 +517,7 @@ class Executor:
         return CallResult(seq, "finished", event.data["output"], outcome.ok, outcome.exit, outcome.seconds)
 
     async def _fail(self, seq: int, agent: str, turn: int, why: str) -> CallResult:
+        self._together.pop(seq, None)
         event = await self._log.append(
             "tool.failed", {"call": seq, "output": why}, agent=agent, turn=turn, cause=(seq,)
         )
@@ -504,6 +525,17 @@ class Executor:
 
     def _post(self, kind: str, data: dict[str, Any], agent: str, turn: int, cause: int) -> Event:
         return self._log.post(kind, data, agent=agent, turn=turn, cause=(cause,))
+
+
+def fitting(text: str, most: int) -> str:
+    """`text` if it has at most `most` bytes; else its head and tail, with a line between that says what is missing."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= most:
+        return text
+    head = data[: most * 2 // 3].decode("utf-8", "ignore")
+    tail = data[len(data) - most // 3 :].decode("utf-8", "ignore")
+    left = len(data) - len(head.encode()) - len(tail.encode())
+    return f"{head}\n[{left:,} bytes left out here: more does not fit. Ask for less at once.]\n{tail}"
 
 
 def _holds_mark(arguments: Mapping[str, Any]) -> bool:

@@ -70,6 +70,8 @@ class ToolContext:
     outputs: Path
     child_env: Mapping[str, str]
     sandbox: Sandbox
+    most_shown: int | None = None
+    """Bytes of output that the model can be shown of this call; None: no limit but the tool's own."""
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,9 @@ def test_cell_form_takes_the_text_as_it_is(finished: Kernel) -> None:
     [
         (
             "agents",
-            r"^lead: lead, driver, muse-spark-1\.3: idle, \d+ model calls, \d+ tokens, 0\.\d{4} USD\n$",
+            r"^lead: lead, driver, muse-spark-1\.3: idle, \d+ model calls, \d+ tokens, 0\.\d{4} USD.*\n"
+            r"  conversation: about \d+ of 1032192 tokens, \d+ things seen\n"
+            r"  its next work: 0\.\d{4} USD as it is, .* by a new agent: (keep|compact|reseed|retire)\n$",
         ),
         ("timeline --kind goal", r"(?s)^ *\d+ .*goal\.set .*goal\.met "),
         ("timeline --agent harness", r"(?s)^ *1 .* harness +session\.opened .* harness +merge\.landed"),

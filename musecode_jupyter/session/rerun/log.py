@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from musecode_jupyter.agents.answers import HARNESS
+from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Fold
 from musecode_jupyter.log.payload import Payload
@@ -22,6 +23,8 @@ from musecode_jupyter.tools.state import CLOSING
 
 # Of the price list and the reserve, which are settings and not the agents' doing.
 _SETTINGS = {"model.requested": ("reserved_usd", "reserved_tokens")}
+# How the others stand at that moment: between several chains of work only the order within each is kept.
+_OF_OTHERS = ("text", "after", "numbers", "why")
 _FREE = frozenset({"agent.state", "agent.created", "agent.seeded"})
 
 
@@ -194,7 +197,12 @@ class RerunLog:
         return event
 
     def _said(self, data: Mapping[str, Any], kind: str) -> dict[str, Any]:
-        return {name: value for name, value in data.items() if name not in _SETTINGS.get(kind, ())}
+        free: tuple[str, ...] = _SETTINGS.get(kind, ())
+        agents = self.state("agents")
+        assert isinstance(agents, AgentsState)
+        if kind == "context.compacted" and len(agents.agents) > 1:
+            free = _OF_OTHERS
+        return {name: value for name, value in data.items() if name not in free}
 
     def _match(self, kind: str, data: Mapping[str, Any], agent: str, cause: tuple[int, ...]) -> Event:
         assert self._stretch is not None

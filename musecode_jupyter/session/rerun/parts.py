@@ -17,6 +17,7 @@ from musecode_jupyter.guard.gate import Completion, digest_of, request_bytes
 from musecode_jupyter.guard.policy import action_digest
 from musecode_jupyter.guard.rules import Rule
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.models.catalogue import Price
 from musecode_jupyter.models.conversation import arguments_object
 from musecode_jupyter.models.types import Final, ModelRequest, Usage
 from musecode_jupyter.runtime.answers import revived_error
@@ -141,9 +142,11 @@ def _names(event: Event, agent: str) -> bool:
 class RerunGate:
     """In place of the gate: a request must be the recorded one, byte for byte; its recorded end is the answer."""
 
-    def __init__(self, rerun: Rerun, profile: str) -> None:
+    def __init__(self, rerun: Rerun, opened: Mapping[str, Any]) -> None:
         self._rerun = rerun
-        self.profile = profile
+        self.profile = str(opened["profile"])
+        self.room = int(opened.get("room", 0))
+        self.price = Price(*opened["price"]) if opened.get("price") else Price(0.0, 0.0, 0.0)
         self._asked: Mapping[str, Any] = {}
 
     @property
@@ -167,7 +170,7 @@ class RerunGate:
         return self._asked["effort"] is not None
 
     @property
-    def max_output(self) -> int:
+    def answer_tokens(self) -> int:
         """Most tokens of an answer."""
         return int(self._asked["max_output_tokens"])
 
@@ -182,8 +185,12 @@ class RerunGate:
         if event is not None:
             self._asked = event.data
 
-    async def ready(self) -> None:
-        """Nothing is connected."""
+    async def ready(self, agent: str = "") -> None:
+        """Nothing is connected; what came in before the next command of `agent` is there."""
+        following = self._rerun.log.next_of(lambda event: event.agent == agent)
+        if agent and following is not None:
+            self._rerun.log.reach(following.seq - 1)
+            self.expect(agent)
 
     async def complete(
         self,

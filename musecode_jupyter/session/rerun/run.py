@@ -48,6 +48,7 @@ from musecode_jupyter.session.rerun.record import (
 from musecode_jupyter.session.runners import REPLAYS, TOOLS, goal_runner
 from musecode_jupyter.skills.fan_out import FanOutRunner
 from musecode_jupyter.skills.goal import GoalTools
+from musecode_jupyter.skills.goal_lines import goal_lines
 from musecode_jupyter.skills.goal_state import GoalsState
 from musecode_jupyter.skills.ground_state import GroundsState
 from musecode_jupyter.tools.registry import Place, Registry
@@ -151,7 +152,7 @@ class _Work:
         log.on_world = self._world
         self._runner: FanOutRunner | None = None
         self._turns: list[asyncio.Task[None]] = []
-        self._gate = RerunGate(self._rerun, self._profile)
+        self._gate = RerunGate(self._rerun, process)
         stand_in = cast(EventLog, log)
         effects = _NoWorld(self._rerun)
         approvals = RerunApprovals(stand_in, Rules(stand_in, effects, ""))
@@ -169,7 +170,7 @@ class _Work:
         )
         self._executor.rerun = self._rerun
         gate = cast(Any, self._gate)
-        self._driver = Driver(stand_in, gate)
+        self._driver = Driver(stand_in, gate, goal_lines=partial(goal_lines, stand_in))
         mind = Guided(stand_in, gate) if self._profile == "guided" else self._driver
         self._loop = Loop(stand_in, self._executor, mind, self._checkpoint)
         self._effects = effects

@@ -1,0 +1,136 @@
+"""When an agent is worth keeping, by published prices; and what cold starts would have cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from musecode_jupyter.agents.economy import EconomyReducer, EconomyState, Numbers, cold_cost, decide
+from musecode_jupyter.log.events import Event
+from musecode_jupyter.models.catalogue import CATALOGUE, Price
+
+STANDARD = CATALOGUE["muse-spark-1.3"].price
+CONTRIBUTOR = CATALOGUE["muse-spark-1.3-contributor"].price
+COLD = 40_000
+
+
+def numbers(held: int, price: Price = STANDARD, *, warm: bool = True, requests: float = 8.0) -> Numbers:
+    return Numbers(
+        held=held, cold=COLD, head=2_000, carried=4_000, kept=12_000, requests=requests, warm=warm, price=price
+    )
+
+
+def break_even(price: Price, *, warm: bool) -> float:
+    """The size of a conversation, as a multiple of a cold agent's, from which keeping it costs more than a new one."""
+    held = COLD // 4
+    while decide(numbers(held, price, warm=warm)).action == "keep":
+        held += 200
+    return held / COLD
+
+
+def test_the_published_prices() -> None:
+    assert (Price(1.25, 0.15, 4.25), Price(0.10, 0.002, 0.20)) == (STANDARD, CONTRIBUTOR)
+
+
+@pytest.mark.parametrize(
+    ("price", "warm", "least", "most"),
+    [
+        (STANDARD, True, 1.9, 2.5),
+        (STANDARD, False, 1.1, 1.4),
+        (CONTRIBUTOR, True, 6.0, 10.0),
+        (CONTRIBUTOR, False, 1.0, 1.4),
+    ],
+)
+def test_an_agent_is_kept_up_to_about_twice_what_a_new_one_reads(
+    price: Price, warm: bool, least: float, most: float
+) -> None:
+    """With a cache that has expired much less; where cached tokens are nearly free, much more."""
+    assert least < break_even(price, warm=warm) < most
+
+
+def test_a_cold_start_by_hand() -> None:
+    """2,000 tokens of instructions, 38,000 read in 38/12 rounds, then 8 requests of 40,000 cached tokens."""
+    rounds = 38_000 / 12_000
+    usd = 2_000 * 1.25 + 38_000 * 1.25 + rounds * 21_000 * 0.15 + rounds * 300 * 4.25 + 8 * COLD * 0.15
+    assert cold_cost(numbers(1)) == pytest.approx(usd / 1e6)
+
+
+def test_with_nothing_to_do_it_is_retired() -> None:
+    assert decide(numbers(30_000, requests=0)).action == "retire"
+    assert decide(numbers(30_000, requests=0), ("keep", "compact")).action == "keep"
+
+
+def test_what_it_was_decided_from_is_told() -> None:
+    given_numbers = numbers(150_000, warm=False)
+    decision = decide(given_numbers)
+    told = decision.told(given_numbers)
+    assert decision.action == "reseed"
+    assert told["held"] == 150_000
+    assert told["price_cached"] == 0.15
+    assert told["usd_keep"] > told["usd_retire"] > told["usd_reseed"]
+
+
+@given(
+    st.integers(0, 400_000), st.integers(0, 400_000), st.integers(0, 60), st.booleans(), st.sampled_from([1, 2, 3, 4])
+)
+def test_keeping_never_costs_more_than_the_way_that_is_taken(
+    held: int, cold: int, requests: int, warm: bool, share: int
+) -> None:
+    each = replace(
+        numbers(held, warm=warm, requests=requests), cold=cold, kept=held // share, carried=held // (2 * share)
+    )
+    decision = decide(each)
+    costs = {name: getattr(decision, name) for name in ("keep", "compact", "reseed", "retire")}
+    if requests:
+        assert costs[decision.action] <= costs["retire"]
+    assert all(cost >= 0 for cost in costs.values())
+
+
+def test_without_a_price_everybody_is_kept() -> None:
+    assert decide(numbers(10**6, Price(0.0, 0.0, 0.0))).action == "keep"
+
+
+def folded(*events: tuple[str, str, dict[str, object]]) -> EconomyState:
+    reducer, state = EconomyReducer(), EconomyReducer().initial()
+    for seq, (kind, agent, data) in enumerate(events, 1):
+        reducer.apply(state, Event(2, seq, "", 1, 1, agent, 0, (), kind, "", data))
+    return state
+
+
+def test_what_cold_starts_would_have_cost_is_counted_from_the_second_piece_of_work_on() -> None:
+    opened = ("session.opened", "", {"price": [1.25, 0.15, 4.25]})
+    seeded = ("agent.seeded", "lead", {"instructions": "x" * 3_500, "tools": []})
+    seen = ("file.observed", "lead", {"path": "a.py", "size": 7_000})
+    again = ("file.observed", "lead", {"path": "a.py", "size": 3_500})
+    huge = ("file.observed", "lead", {"path": "big", "size": 10**9})
+    work = ("user.message", "user", {"to": "lead"})
+    assert folded(opened, seeded, seen, work).counterfactual("lead") == (0, 0.0)
+    tokens, usd = folded(opened, seeded, work, seen, again, work).counterfactual("lead")
+    assert tokens == 1_000 + 1_000
+    assert usd == pytest.approx((2_000 * 1.25 + (1_000 * 0.15 * 1_500 + 1_000 * 300 * 4.25) / 12_000) / 1e6)
+    assert folded(opened, seeded, work, huge, work).counterfactual("lead")[0] < 20_000
+    assert folded(opened).counterfactual("nobody") == (0, 0.0)
+
+
+def test_use_is_counted_by_model_with_reserves_where_the_server_counts_nothing() -> None:
+    def asked(model: str) -> tuple[str, str, dict[str, object]]:
+        return "model.requested", "lead", {"model": model, "reserved_tokens": 900}
+
+    usage = {"input": 100, "cached": 60, "output": 7}
+    state = folded(
+        asked("a"),
+        ("model.completed", "lead", {"request": 1, "cost_usd": 0.5, "usage": usage}),
+        asked("b"),
+        ("model.retried", "lead", {"request": 3, "cost_usd": 0.1, "tokens": 50}),
+        ("model.completed", "lead", {"request": 3, "cost_usd": 0.2, "usage": None}),
+        asked("a"),
+        ("model.failed", "lead", {"request": 6, "cost_usd": 0.1, "tokens": 30}),
+    )
+    one, other = (state.agents["lead"].models[name] for name in "ab")
+    assert (one.input, one.cached, one.output, one.calls, one.estimated) == (130, 60, 7, 1, 0)
+    assert (other.input, other.calls, other.estimated) == (950, 1, 1)
+    assert (one.usd, other.usd) == (pytest.approx(0.6), pytest.approx(0.3))
+    assert state.open == {}
