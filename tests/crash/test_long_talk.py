@@ -24,7 +24,7 @@ from musecode_jupyter.session.replay import prove
 
 LONG = "MUSECODE_CRASH_POINTS" in os.environ
 CALLS = 1_000 if LONG else 60
-WINDOW = 32_768 if LONG else 5_120
+WINDOW = 32_768 if LONG else 8_192
 FAILS_EVERY = 5
 DEADLINE_S = 900
 

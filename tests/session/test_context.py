@@ -34,7 +34,7 @@ from musecode_jupyter.session.replay import prove
 from musecode_jupyter.tools.state import CLOSING
 
 LONG = pytest.mark.skipif("MUSECODE_CRASH_POINTS" not in os.environ, reason="a minute together: run by make crash")
-WINDOW = "6144"
+WINDOW = "9216"
 FILES = {f"f{n}.txt": "".join(f"line {i} of file {n}, with some words\n" for i in range(55)) for n in range(6)}
 READS = [read_call(f"f{n % 6}.txt") for n in range(22)]
 
@@ -172,7 +172,7 @@ class Narrow:
 
 def test_a_server_that_finds_a_request_too_long_gets_a_shorter_one(repo: Repo) -> None:
     """The goal ended with that error, though the conversation could be made shorter."""
-    narrow = Narrow(Reading(READS, [EDIT, DONE]), 14_000)
+    narrow = Narrow(Reading(READS, [EDIT, DONE]), 22_000)
     with ModelServer(narrow) as server, session_on(server.base_url, repo.root, context="200_000") as session:
         assert end(start(session)).met
         events, folder = session.events(), session.folder
@@ -207,12 +207,12 @@ def test_pinned_content_that_does_not_fit_ends_in_a_question_and_not_in_a_spiral
             session.call(lambda core: pin(core, read[-1].seq, pinned=True))
         return model(request)
 
-    with ModelServer(pinning) as server, session_on(server.base_url, repo.root, context="5120") as session:
+    with ModelServer(pinning) as server, session_on(server.base_url, repo.root, context="8192") as session:
         handle = start(session)
         result = end(handle)
         assert result.status == "paused"
         pins = [event.data["item"] for event in only(session.events(), "context.pinned")]
-        assert re.match(r"The conversation of lead takes \d+ of 3840 tokens, and shortening it saves too", result.why)
+        assert re.match(r"The conversation of lead takes \d+ of 6144 tokens, and shortening it saves too", result.why)
         assert f"Pinned are the events {', '.join(map(str, pins))}: `%muse unpin N`." in result.why
         cuts = shortened(session.events())
         assert 1 <= len(cuts) <= 3
@@ -231,21 +231,21 @@ def test_pinned_content_that_does_not_fit_ends_in_a_question_and_not_in_a_spiral
 
 def test_a_file_larger_than_the_window_is_read_in_pieces_and_once(repo: Repo) -> None:
     """What is read is cut to what fits and says so, so that reading on is possible and nothing is read again."""
-    lines = [f"entry {n}: some text of the long file" for n in range(600)]
+    lines = [f"entry {n}: some text of the long file" for n in range(900)]
     repo.commit({"long.txt": "\n".join(lines) + "\n"})
 
     def reader(request: ParsedRequest) -> Answer:
         if asks_for_summary(request):
-            reached = [int(n) for n in re.findall(r"\[lines \d+ to (\d+) of 600\]", str(request.items))]
+            reached = [int(n) for n in re.findall(r"\[lines \d+ to (\d+) of 900\]", str(request.items))]
             return Answer(f"## Done\nI read long.txt up to line {max(reached, default=0)}.")
         text = str(request.items)
-        reached = [int(n) for n in re.findall(r"\[lines \d+ to (\d+) of 600\]|up to line (\d+)", text) for n in n if n]
+        reached = [int(n) for n in re.findall(r"\[lines \d+ to (\d+) of 900\]|up to line (\d+)", text) for n in n if n]
         done = max(reached, default=0)
-        if "600\\tentry 599" in text or "the end is read" in text:
+        if "900\\tentry 899" in text or "the end is read" in text:
             return Answer("the end is read", EDIT.calls) if "Edited answer.txt" not in text else DONE
         return Answer("", [Call("read", {"path": "long.txt", "start_line": done + 1})])
 
-    with ModelServer(reader) as server, session_on(server.base_url, repo.root, context="6000") as session:
+    with ModelServer(reader) as server, session_on(server.base_url, repo.root, context="9000") as session:
         assert end(start(session)).met
         events, folder = session.events(), session.folder
     assert all(seen.status == 200 for seen in server.requests)
@@ -253,7 +253,7 @@ def test_a_file_larger_than_the_window_is_read_in_pieces_and_once(repo: Repo) ->
     assert reads == sorted(set(reads)), "nothing is read twice"
     assert 3 <= len(reads) < 30
     outputs = [event.data["output"] for event in only(events, "tool.finished") if "entry" in event.data["output"]]
-    assert max(map(len, outputs)) < 4_500
+    assert max(map(len, outputs)) < 6_750
     shown = [line for output in outputs for line in re.findall(r"\d+\t(entry .*)", output)]
     assert shown == lines
     proved(folder)

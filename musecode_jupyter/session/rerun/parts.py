@@ -32,6 +32,8 @@ from musecode_jupyter.tools.state import OpenCall
 T = TypeVar("T")
 
 _NEVER = 2**63
+# Sessions of earlier versions were not shortened.
+_NO_LIMIT = 2**40
 
 
 class Schedule:
@@ -145,7 +147,7 @@ class RerunGate:
     def __init__(self, rerun: Rerun, opened: Mapping[str, Any]) -> None:
         self._rerun = rerun
         self.profile = str(opened["profile"])
-        self.room = int(opened.get("room", 0))
+        self.room = int(opened.get("room", 0)) or _NO_LIMIT
         self.price = Price(*opened["price"]) if opened.get("price") else Price(0.0, 0.0, 0.0)
         self._asked: Mapping[str, Any] = {}
 
