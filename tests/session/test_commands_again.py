@@ -7,7 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,6 @@ from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import GENESIS, chain
 from musecode_jupyter.session import GoalSpec, Settings, open_session
 from musecode_jupyter.session.replay import prove
-from musecode_jupyter.session.rerun.record import COMMANDS
 from musecode_jupyter.session.rerun.run import check_commands
 
 Records = list[dict[str, Any]]
@@ -272,18 +273,61 @@ def test_a_session_that_ends_before_the_reads_of_an_answer_is_proved(
         assert proof.ok, (last, proof.problem)
 
 
-@pytest.mark.parametrize("kind", ["driver", "crew"])
-def test_a_record_that_ends_at_any_command_is_proved_also_in_another_place(
-    goal: Callable[[str], Path], kind: str, tmp_path: Path
+def test_a_record_that_ends_before_any_worktree_is_proved_also_in_another_place(
+    goal: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Where the record of one worker, or of whoever leads them, ended, nothing more of the others was issued again."""
-    folder = copied(goal(kind), tmp_path / "sessions" / "moved")
+    """Where the worktrees were was taken from where the session lies now."""
+    folder = copied(goal("crew"), tmp_path / "sessions" / "moved")
     (segment,) = (folder / "journal").iterdir()
     lines = segment.read_bytes().splitlines(keepends=True)
-    ends = [n for n, line in enumerate(lines, 1) if json.loads(line)["kind"] in {*COMMANDS, "task.done"}]
-    assert len(ends) > 10
-    for last in ends:
-        segment.write_bytes(b"".join(lines[:last]))
+    first = next(n for n, line in enumerate(lines, 1) if b'"kind":"tool.requested"' in line)
+    segment.write_bytes(b"".join(lines[:first]))
+    proof = check_commands(EventLog.read(folder))
+    assert (proof.problem, proof.commands, proof.unchecked) == (None, 1, "")
+
+
+def test_a_record_that_ends_where_a_worker_was_stopped_is_proved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What became of the stopped worker's task, or what came after that, was not recorded; more of the other was."""
+    monkeypatch.setenv("MUSECODE_HOME", str(tmp_path / "home"))
+    repo = Repo(tmp_path / "repo")
+    repo.commit({"one.txt": "wrong\n", "two.txt": "wrong\n"})
+    names = ("one", "two")
+    checks = tuple(f"grep -q right {name}.txt" for name in names)
+    graph = [
+        {"name": name, "goal": "Mend.", "accept": [check], "writes": [f"{name}.txt"]}
+        for name, check in zip(names, checks, strict=True)
+    ]
+    stopped = threading.Event()
+
+    def stop() -> None:
+        leased = {e.data["text"][:8]: e.data["agent"] for e in session.events() if e.kind == "task.leased"}
+        session.stop(leased["Task two"])
+        stopped.set()
+
+    # The first edit is of a file that the task did not name.
+    play = {"one": [[edit("other.txt", "other", "more"), edit("one.txt", "wrong", "right")]], "two": [[DONE]]}
+    deeds = {("two", 0, 0): lambda: stopped.wait(60), ("one", 0, 1): stop}
+    with ModelServer(Crew(play, deeds=deeds)) as server, session_on(server.base_url, repo.root) as session:
+        end(session.start_goal(GoalSpec("mend both", checks, workers=2, tasks=parse_tasks(graph))))
+
+    def cut(records: Records, kept: int) -> None:
+        at = next(n for n, each in enumerate(records) if each["kind"] == "user.interrupt") + 1
+        last = next(n for n in range(at, len(records)) if records[n]["kind"] == "tool.requested")
+        of_harness = [n for n in range(at, last) if records[n]["agent"] == "harness"]
+        assert [records[n]["kind"] for n in of_harness][:2] == ["task.paused", "task.widened"]
+        del records[last + 1 :]
+        for n in reversed(of_harness[kept:]):
+            del records[n]
+            for each in records[n:]:
+                each["cause"] = [cause - (cause > n) for cause in each["cause"]]
+        for number, each in enumerate(records[at:], records[at - 1]["b"] + 1):
+            each["b"] = number
+
+    for kept in (0, 1):
+        folder = copied(session.folder, tmp_path / str(kept) / session.id)
+        forge(folder, partial(cut, kept=kept))
         proof = check_commands(EventLog.read(folder))
-        assert proof.problem is None, (last, proof.problem)
+        assert proof.problem is None, (kept, proof.problem)
         assert not proof.unchecked
