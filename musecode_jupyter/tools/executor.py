@@ -32,6 +32,9 @@ MAX_PARALLEL_READS = 8
 # Bytes of output that all calls of one answer may show together, for each token of room in a prompt: a third of it.
 BATCH_BYTES = 1.0
 LEAST_SHOWN = 1_000
+
+USERS = "the user's answer"
+"""What decided a call about which the user was asked."""
 CUT_OUT = (
     "The arguments hold what looks like a secret. It was cut out before they were written down, so the call was not "
     "made. Let the program take it from its environment or from a file, or use a placeholder."
@@ -183,13 +186,30 @@ class Executor:
     async def go_on(
         self, seq: int, call: OpenCall, *, agent: str, turn: int, place: Place, typed: frozenset[str]
     ) -> CallResult:
-        """Carry out a call that was requested, but not started, before a restart."""
+        """Carry out a call that was requested, but not started, before a restart; what was denied stays denied."""
+        if (denied := self._denied_before(seq)) is not None:
+            return await self._fail(seq, agent, turn, denied)
         try:
             tool = self.registry.get(call.name)
             arguments = self.registry.validate(tool, call.arguments)
         except ToolProblem as error:
             return await self._fail(seq, agent, turn, str(error))
         return await self._carry_out(tool, arguments, seq, agent, turn, place, typed)
+
+    def _denied_before(self, seq: int) -> str | None:
+        """What is said of a call that was denied and had no result before a restart: nobody is asked again."""
+        question, denied = 0, None
+        for event in self._log.events(since=seq):
+            if event.kind == "approval.requested" and event.data["call"] == seq:
+                question = event.seq
+            elif event.kind == "approval.denied" and event.data["approval"] == question:
+                denied = _denied(USERS, event.data["why"])
+            elif event.kind == "tool.decided" and event.data["call"] == seq:
+                if event.data["decision"] == "allow":
+                    denied = None
+                elif denied is None:
+                    denied = _denied(event.data["rule"], "")
+        return denied
 
     async def finish_read(self, seq: int, call: OpenCall, place: Place) -> CallResult:
         """Run a read again that a restart cut off after its tool.started, and give it its one result."""
@@ -342,11 +362,11 @@ class Executor:
             covered=await self._covered(tool, arguments, place, typed),
         )
         decision, why, approval = verdict.decision, verdict.rule, None
-        note = ""
+        said = ""
         if verdict.decision == "ask":
             answer, void = await self._ask(tool, arguments, seq, agent, place)
             decision, approval = ("allow" if answer.granted and not void else "deny"), answer.approval
-            why, note = "the user's answer", f" The user says: {answer.why}" if answer.why else ""
+            why, said = USERS, answer.why
             if answer.granted and void:
                 why = f"approval {approval} is void: changed since the question: {', '.join(void)}"
         await self._log.append(
@@ -358,7 +378,7 @@ class Executor:
         )
         if decision == "allow":
             return None
-        return f"Denied ({why}).{note} Go on without this, or say what you need."
+        return _denied(why, said)
 
     async def _covered(
         self, tool: Tool, arguments: Mapping[str, Any], place: Place, typed: frozenset[str]
@@ -536,6 +556,11 @@ def fitting(text: str, most: int) -> str:
     tail = data[len(data) - most // 3 :].decode("utf-8", "ignore")
     left = len(data) - len(head.encode()) - len(tail.encode())
     return f"{head}\n[{left:,} bytes left out here: more does not fit. Ask for less at once.]\n{tail}"
+
+
+def _denied(rule: str, said: str) -> str:
+    """What a model is told of a call that `rule` denied; `said` is the user's reason, if there is one."""
+    return f"Denied ({rule}).{f' The user says: {said}' if said else ''} Go on without this, or say what you need."
 
 
 def _holds_mark(arguments: Mapping[str, Any]) -> bool:
