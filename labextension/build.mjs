@@ -13,7 +13,7 @@ const watchless = { bundle: true, format: "esm", charset: "utf8", logLevel: "war
 if (tests) {
   await build({
     ...watchless,
-    entryPoints: ["test/lanes.test.ts", "test/format.test.ts"],
+    entryPoints: ["test/lanes.test.ts", "test/format.test.ts", "test/hunk.test.ts"],
     outdir: join(here, "node_modules", ".views-test"),
     outExtension: { ".js": ".mjs" },
     platform: "node",
@@ -25,6 +25,7 @@ if (tests) {
     entryPoints: {
       timeline: "src/views/timeline.ts",
       approvals: "src/views/approvals.ts",
+      critiques: "src/views/critiques.ts",
     },
     outdir: join(here, "..", "musecode_jupyter", "static"),
     platform: "browser",

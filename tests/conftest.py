@@ -22,6 +22,8 @@ KEPT = {
     "MUSECODE_FAULT_SEED",
     "MUSECODE_CHROMIUM",
 }
+# Scripted models answer what their tests are about: those of reviews ask for reviews by a model themselves.
+SET = {"MUSECODE_REVIEW": "mechanical"}
 KEYS = ("MODEL_API_KEY", "META_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 
 
@@ -69,6 +71,8 @@ def _own_folders_and_no_keys(tmp_path_factory: pytest.TempPathFactory) -> Iterat
         for name in list(os.environ):
             if name in KEYS or (name.startswith("MUSECODE_") and name not in KEPT):
                 patch.delenv(name)
+        for name, value in SET.items():
+            patch.setenv(name, value)
         patch.setenv("MUSECODE_HOME", str(home / "musecode"))
         patch.setenv("JUPYTER_DATA_DIR", str(home / "jupyter" / "data"))
         patch.setenv("JUPYTER_CONFIG_DIR", str(home / "jupyter" / "config"))

@@ -13,9 +13,15 @@
 // Approvals, view -> kernel
 //   {type: "approvals"}                             at render: send the list
 //   {type: "answer", approval, digest, decision, why}
+// Critiques, kernel -> view
+//   {type: "findings", since, upto, findings}       findings that changed at events with since < seq <= upto; a view
+//                                                   whose last seq is below `since` has a gap
+// Critiques, view -> kernel
+//   {type: "since", seq}                            at render and on a gap: send all that changed after seq
+//   {type: "settle", number, word, text}            what the user says of a finding: answer, accept or withdraw
 //
 // Messages of the kernel reach every view of a model; a view drops what it already has. The synced trait `snapshot`
-// ({events, header} or {pending}) is what a view shows until the kernel has spoken, or for ever if there is none. In an
+// ({events, header}, {pending} or {findings}) is what a view shows until the kernel has spoken, or for ever if there is none. In an
 // exported page (page.ts) the model has `recorded`, its snapshot is everything, and "detail" is answered by the page.
 
 /** One event as the views see it; made by `summarise` in musecode_jupyter/session/summary.py. */
@@ -104,6 +110,55 @@ export interface ApprovalsSnapshot {
 export interface ApprovalsMessage {
   readonly type: "approvals";
   readonly pending: readonly Approval[];
+}
+
+export type Severity = "blocking" | "major" | "minor" | "note";
+
+/** One finding of a review; made by `finding_shown` in musecode_jupyter/session/critiques.py. */
+export interface Finding {
+  /** seq of the event that last changed it. */
+  readonly seq: number;
+  readonly number: number;
+  readonly state: "open" | "answered" | "fixed" | "withdrawn";
+  readonly severity: Severity;
+  /** The work that it is about cannot land because of it. */
+  readonly blocks: boolean;
+  readonly accepted: boolean;
+  /** It has no evidence, and stops nothing by itself. */
+  readonly opinion: boolean;
+  readonly check: string;
+  readonly where: string;
+  readonly place: { readonly path: string; readonly start: number; readonly end: number; readonly text: string; readonly side: "new" | "old" };
+  readonly text: string;
+  readonly why: string;
+  readonly evidence: readonly {
+    readonly form: "span" | "command" | "hunk";
+    readonly path: string;
+    readonly start: number;
+    readonly end: number;
+    readonly call: number | null;
+    readonly text: string;
+  }[];
+  readonly suggestion: string;
+  readonly passes: readonly string[];
+  readonly hunk: string;
+  /** The piece of work that it is about, in words. */
+  readonly work: string;
+  /** The merge that it was raised on. */
+  readonly merge: number | null;
+  readonly said: string;
+  readonly by: string;
+}
+
+export interface FindingsSnapshot {
+  readonly findings?: readonly Finding[];
+}
+
+export interface FindingsMessage {
+  readonly type: "findings";
+  readonly since: number;
+  readonly upto: number;
+  readonly findings: readonly Finding[];
 }
 
 export type Decision = "approve" | "approve_session" | "approve_workspace" | "deny";

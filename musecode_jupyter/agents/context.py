@@ -19,7 +19,8 @@ REFUSALS = frozenset({"refusal", "content_filter"})
 SPEAKING = frozenset(
     {
         *("user.message", "user.steer", "notebook.attached", "goal.set", "goal.edited", "goal.judged"),
-        *("task.leased", "task.bounced", "tasks.tried", "model.completed", "mail.sent", "context.compacted"),
+        *("task.leased", "task.bounced", "tasks.tried", "model.completed", "mail.sent"),
+        *("context.compacted", "critique.asked"),
         *("tool.finished", "tool.failed", "tool.cancelled", "tool.unknown"),
     }
 )
@@ -66,7 +67,7 @@ def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Blob) ->
     if event.kind == "goal.set":
         message = frames.goal if data.get("workers", 1) == 1 else frames.graph
         return (Message(role="user", text=message(data)),)
-    if event.kind == "task.leased":
+    if event.kind in {"task.leased", "critique.asked"}:
         return (Message(role="user", text=data["text"]),)
     if event.kind == "mail.sent":
         return (Message(role="user", text=frames.mail(event.agent, data)),)

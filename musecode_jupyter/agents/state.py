@@ -20,8 +20,8 @@ POOR = 0.9
 
 _MOST_SAID = 200
 
-# Events of tasks that speak to a worker or the lead, by the field that holds what is said.
-_OF_TASKS = {"task.leased": "text", "task.bounced": "report", "tasks.tried": "report"}
+# Events that speak to a worker, the lead or a reviewer of what they are to do, by the field that holds what is said.
+_OF_TASKS = {"task.leased": "text", "task.bounced": "report", "tasks.tried": "report", "critique.asked": "text"}
 
 
 class OpenModelCall(Slice):

@@ -15,8 +15,10 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from musecode_jupyter.agents.landing.tools import HARNESS
+from musecode_jupyter.jupyter.critique_words import critiques
 from musecode_jupyter.jupyter.export_words import export
 from musecode_jupyter.jupyter.host import Host
+from musecode_jupyter.jupyter.kept import kept_of
 from musecode_jupyter.jupyter.notebook_commands import ask, cells, run, variables
 from musecode_jupyter.jupyter.rule_words import rules
 from musecode_jupyter.runtime.errors import LogReadOnly, UsageProblem
@@ -86,7 +88,7 @@ def show_live(host: Host, handle: GoalHandle) -> None:
     # A front end that opens the saved notebook shows the widget's place, and there is no widget: so its last state
     # stands beside it, hidden by the widget's style as long as there is one.
     built = all(getattr(view, "built", False) for view, _ in shown)
-    beside = display(_kept([]), raw=True, display_id=True) if built else None
+    beside = display(kept_of([]), raw=True, display_id=True) if built else None
 
     def store() -> None:
         for view, output in shown:
@@ -94,19 +96,10 @@ def show_live(host: Host, handle: GoalHandle) -> None:
                 view.flush()
             output.update(view)
         if beside is not None:
-            beside.update(_kept([view for view, _ in shown]), raw=True)
+            beside.update(kept_of([view for view, _ in shown]), raw=True)
 
     # In the context of this cell, so that the message names it and not the cell that happens to run then.
     host.when_goal_ends(handle.number, partial(copy_context().run, store))
-
-
-def _kept(views: list[Any]) -> dict[str, str]:
-    """What the notebook keeps of the views when there is no kernel any more."""
-    html = "".join(view.static_html() for view in views)
-    return {
-        "text/html": f'<div class="muse-kept">{html}</div>',
-        "text/plain": "\n".join(view.static_text() for view in views),
-    }
 
 
 def show_static(host: Host) -> None:
@@ -374,6 +367,7 @@ COMMANDS: dict[str, Command] = {
     "diff": _diff,
     "map": _map,
     "merges": _merges,
+    "critiques": critiques,
     "undo": _undo,
     "fork": _fork,
     "rewind": _rewind,
@@ -401,6 +395,7 @@ SHOWING = frozenset(
         "search",
         "tasks",
         "claims",
+        "critiques",
         "diff",
         "merges",
         "cost",

@@ -22,6 +22,7 @@ MUSE_WORDS = (
         "claims",
         "close",
         "cost",
+        "critiques",
         "diff",
         "doctor",
         "export",
@@ -99,6 +100,7 @@ class MuseMatcher:
             "search": lambda: ["--limit"],
             "sessions": lambda: ["--workspace"],
             "worktrees": lambda: ["reclaim", "quarantine"],
+            "critiques": lambda: ["answer", "accept", "withdraw"],
         }
         if word == "timeline":
             if last == "--kind":
@@ -115,6 +117,8 @@ class MuseMatcher:
             return options if token.startswith("-") else EXPORT_FORMATS if not words else ()
         if word == "rules" and words == ["add"]:
             return ["session", "workspace"]
+        if word == "critiques" and len(words) == 1:
+            return self._findings()
         if word == "worktrees" and words in (["reclaim"], ["quarantine"]):
             return self._worktrees()
         return given[word]() if word in given and not words else ()
@@ -152,6 +156,15 @@ class MuseMatcher:
     def _claims(self) -> list[str]:
         host = self._host()
         return [] if host is None or host.open is None else [str(number) for number in host.open.claims.claims]
+
+    def _findings(self) -> list[str]:
+        from musecode_jupyter.agents.critiques.text import critiques_of
+
+        host = self._host()
+        if host is None or host.open is None:
+            return []
+        findings = host.open.read(lambda core: {n: each.state for n, each in critiques_of(core.log).findings.items()})
+        return [str(number) for number, state in findings.items() if state == "open"]
 
     def _worktrees(self) -> list[str]:
         """Of this session; the others are on disk, which a key press does not look through."""

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from musecode_jupyter.agents.critiques.text import critiques_of
 from musecode_jupyter.jupyter.control import Control
 from musecode_jupyter.jupyter.views import pending_card
 from musecode_jupyter.log.events import Event
@@ -21,6 +22,7 @@ from musecode_jupyter.runtime.errors import MuseError, UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
 from musecode_jupyter.session import GoalSpec, Session, Settings, open_session
 from musecode_jupyter.session.changes import unified
+from musecode_jupyter.session.critiques import finding_of, finding_shown, findings_shown, settle
 from musecode_jupyter.session.looks import map_text
 from musecode_jupyter.session.store import SessionEntry, list_sessions
 from musecode_jupyter.session.summary import summarise
@@ -28,7 +30,7 @@ from musecode_jupyter.tools.notebook import notebook_tools
 
 if TYPE_CHECKING:
     from musecode_jupyter.jupyter.notebook import NotebookAccess
-    from musecode_jupyter.jupyter.views import ApprovalsView, TimelineView
+    from musecode_jupyter.jupyter.views import ApprovalsView, CritiquesView, TimelineView
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +57,9 @@ class Host:
         self._unsubscribe: Callable[[], None] | None = None
         self._timelines: list[TimelineView] = []
         self._approvals: list[ApprovalsView] = []
+        self._critiques: list[CritiquesView] = []
         self._cards: dict[int, dict[str, Any]] = {}
-        self._on_end: list[tuple[int, Callable[[], None]]] = []
+        self._on_end: list[tuple[int | None, Callable[[], None]]] = []
         self._offered = False
 
     def attach(self) -> None:
@@ -191,10 +194,10 @@ class Host:
         try:
             session.close(reason)
         finally:
-            for view in [*self._timelines, *self._approvals]:
+            for view in [*self._timelines, *self._approvals, *self._critiques]:
                 with contextlib.suppress(Exception):
                     view.close()
-            self._timelines, self._approvals, self._cards, self._on_end = [], [], {}, []
+            self._timelines, self._approvals, self._critiques, self._cards, self._on_end = [], [], [], {}, []
 
     def shutdown(self) -> None:
         """Close the session, leave the notebook alone, and end the runtime thread."""
@@ -240,6 +243,21 @@ class Host:
         session.post(lambda: self._approvals.append(view))
         return view
 
+    def critiques_view(self) -> CritiquesView:
+        """A new live view of what reviews found."""
+        from musecode_jupyter.jupyter.views import CritiquesView
+
+        session = self.session()
+        loop = self._thread().loop
+        view = CritiquesView(
+            lambda action: self._settle_from_view(session, action),
+            post=loop.call_soon_threadsafe,
+            call_later=loop.call_later,
+            findings=session.read(lambda core: findings_shown(critiques_of(core.log))),
+        )
+        session.post(lambda: self._critiques.append(view))
+        return view
+
     def when_goal_ends(self, goal: int, action: Callable[[], None]) -> None:
         """Run `action` on the runtime thread each time that `goal` is met, stopped or paused."""
         session = self.session()
@@ -250,6 +268,10 @@ class Host:
                 action()
 
         session.post(register)
+
+    def when_goals_end(self, action: Callable[[], None]) -> None:
+        """Run `action` on the runtime thread each time that a goal, whichever it is, is met, stopped or paused."""
+        self.session().post(lambda: self._on_end.append((None, action)))
 
     def pending_cards(self) -> list[dict[str, Any]]:
         """The questions that wait for the user; on the runtime thread."""
@@ -314,6 +336,10 @@ class Host:
         summary = summarise(event)
         for timeline in self._timelines:
             timeline.feed([summary])
+        if self._critiques and (number := finding_of(event)) is not None:
+            shown = finding_shown(critiques_of(session.core.log).findings[number])
+            for critiques in self._critiques:
+                critiques.feed([shown])
         if self._card(session, event):
             for approvals in self._approvals:
                 approvals.update(list(self._cards.values()))
@@ -321,7 +347,7 @@ class Host:
             self._control.changed()
         if event.kind in {"goal.met", "goal.stopped", "goal.paused"}:
             for goal, action in self._on_end:
-                if goal == event.data["goal"]:
+                if goal in (None, event.data["goal"]):
                     action()
 
     def _card(self, session: Session, event: Event) -> bool:
@@ -357,13 +383,22 @@ class Host:
 
         self._thread().submit(answer())
 
+    def _settle_from_view(self, session: Session, action: dict[str, Any]) -> None:
+        async def settled() -> None:
+            try:
+                await settle(session.core, action["number"], action["word"], action["text"])
+            except MuseError as problem:
+                logger.warning("a word on a finding from the widget was not taken: %s", problem)
+
+        self._thread().submit(settled())
+
     def _timeline_says(self, session: Session, what: str) -> None:
         if what == "stop":
             self._stop_from_view(session)
         elif what == "lost":
             # What the notebook keeps of goals that have ended may be lost as well.
             for goal, action in self._on_end:
-                if session.core.goals.goals[goal].status != "running":
+                if goal is None or session.core.goals.goals[goal].status != "running":
                     action()
 
     def _stop_from_view(self, session: Session) -> None:

@@ -106,7 +106,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
         %muse ask TEXT · agents · steer AGENT TEXT · stop · timeline [--agent A] [--kind K] [--since SEQ] ·
         show SEQ · search [--limit N] TEXT · cells [on|off|CELL] · vars [PATTERN] · run CODE · tasks · merges ·
         map [PATH|SYMBOL|WORDS] ·
-        claims [--why N · retract N [WHY]] ·
+        claims [--why N · retract N [WHY]] · critiques [answer N TEXT · accept N · withdraw N] ·
         undo LANDING · worktrees [reclaim [NAME] · quarantine NAME [WHY]] · diff [SEQ..SEQ] · cost ·
         pin SEQ · unpin SEQ · rules [add session|workspace 'COMMAND PREFIX' · remove N] ·
         resume [ID] · sessions [--workspace [DIR]] · fork SEQ · rewind SEQ · verify ·

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from musecode_jupyter.log.claim_kinds import CLAIM_KINDS
 from musecode_jupyter.log.context_kinds import CONTEXT_KINDS
+from musecode_jupyter.log.critique_kinds import CRITIQUE_KINDS
 from musecode_jupyter.log.mail_kinds import MAIL_KINDS
 from musecode_jupyter.log.payload import Check, Payload
 from musecode_jupyter.log.work_kinds import WORK_KINDS
@@ -30,6 +31,7 @@ class SessionOpened(Payload):
     sandbox: str = Field(default="", description="where commands run: bubblewrap, or plain with the reason")
     network: str = Field(default="", description="whether commands have the network: allow or deny")
     interactive: bool = Field(default=False, description="whether somebody can be asked")
+    review: str = Field(default="", description="what is reviewed before a landing: off, mechanical or full")
     replays: int = Field(
         default=0, description="as which version of the code its commands can be issued again; 0: it cannot be told"
     )
@@ -52,6 +54,7 @@ class SessionResumed(Payload):
     last_seq: int = Field(description="last event of the generation before")
     session: str = Field(default="", description="id of the session, also the name of its folder by now")
     interactive: bool = False
+    review: str = ""
     replays: int = 0
     room: int = 0
     price: list[float] = Field(default_factory=list)
@@ -660,6 +663,7 @@ KINDS: dict[str, type[Payload]] = {
     **CLAIM_KINDS,
     **MAIL_KINDS,
     **CONTEXT_KINDS,
+    **CRITIQUE_KINDS,
     "budget.set": BudgetSet,
     "budget.exceeded": BudgetExceededEvent,
     "secret.redacted": SecretRedacted,

@@ -45,7 +45,7 @@ from musecode_jupyter.runtime.errors import (
     UsageProblem,
 )
 from musecode_jupyter.runtime.loop import assert_runtime_thread
-from musecode_jupyter.session.crew import ensure_agent, ensure_crew, make_crew, worker
+from musecode_jupyter.session.crew import ensure_agent, ensure_crew, make_crew
 from musecode_jupyter.session.ground import make_shadow, own_changes, settle, shadow_text, take_in
 from musecode_jupyter.session.landings import landing_parts
 from musecode_jupyter.session.preflight import GoalSpec, check_goal, check_model, choose_sandbox, landing_branch
@@ -259,6 +259,7 @@ class SessionCore:
                 "sandbox": self.sandbox.name + (f": {self.sandbox.why}" if self.sandbox.why else ""),
                 "network": self.sandbox.network,
                 "interactive": self.policy.interactive,
+                "review": self.settings.review_mode(info.profile),
                 "replays": REPLAYS,
                 **info.recorded,
                 **data,
@@ -647,7 +648,8 @@ class SessionCore:
             GoalTools(**landing_parts(self, goal, git), loop=self.loop, rest=self._rest),
             goal,
             workers=self.record(goal).workers,
-            worker=partial(worker, self),
+            agent=partial(ensure_agent, self),
+            review=self.settings.review_mode(self.gate.info.profile),
             halt=self._pausing.__setitem__,
             guided=self.gate.info.profile == "guided",
         )

@@ -194,9 +194,12 @@ async def _check_home(git: Git, home: Path, effects: Effects) -> None:
 
 
 async def check_model(settings: Settings, effects: Effects) -> None:
-    """Raise ConfigurationError if the model cannot be used: no key, no price, or nothing to run the local one with."""
+    """Raise ConfigurationError if the model cannot be used: no key, no price, or nothing to run the local one with.
+
+    Likewise if what is to be reviewed cannot be read.
+    """
     endpoint = settings.endpoint(effects.environ())
-    settings.info(endpoint)
+    settings.review_mode(settings.info(endpoint).profile)
     if endpoint.api != "local":
         return
     if importlib.util.find_spec("xllamacpp") is None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from musecode_jupyter.agents.claims.tools import CLAIM_TOOLS
 from musecode_jupyter.agents.claims.validator import claims_validator
+from musecode_jupyter.agents.critiques.finding_tool import REVIEW_ONLY
+from musecode_jupyter.agents.critiques.gate import gate
+from musecode_jupyter.agents.critiques.mode import ReviewMode
+from musecode_jupyter.agents.critiques.review import Reviews
 from musecode_jupyter.agents.guided import LOCATE
 from musecode_jupyter.agents.landing.queue import MergeQueue, check_path
 from musecode_jupyter.agents.repomap.tool import MAP
@@ -18,14 +23,14 @@ from musecode_jupyter.skills.ground_state import GroundsState
 from musecode_jupyter.tools.builtin import BUILTIN
 from musecode_jupyter.workspace.history import read_history
 
-REPLAYS = 3
+REPLAYS = 4
 """Goes up with every change of the code by which the same answers lead to other commands.
 
 What was recorded under another number is not run again; chain, fold and prompts are checked all the same.
 """
 
-TOOLS = (*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, *CLAIM_TOOLS)
-"""The tools of agents and of this program, beside those of a host."""
+TOOLS = (*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, *CLAIM_TOOLS, *REVIEW_ONLY)
+"""The tools of agents and of this program, beside those of a host; which agent is offered which is its role's."""
 
 
 def goal_runner(
@@ -33,15 +38,19 @@ def goal_runner(
     goal: int,
     *,
     workers: int,
-    worker: Callable[[str], Awaitable[None]],
+    agent: Callable[[str, str], Awaitable[None]],
     halt: Callable[[int, str], None],
     guided: bool,
+    review: ReviewMode,
     several: type[FanOutRunner] = FanOutRunner,
 ) -> GoalRunner:
-    """The runner of `goal`. `worker` makes an agent, `halt` has all of the goal's agents rest (see FanOutTools).
+    """The runner of `goal`. `agent` makes an agent of a name and role, `halt` has all of the goal's agents rest (see
+    FanOutTools).
 
-    `several` is the runner for several workers.
+    `review` says how much is reviewed before a landing; `several` is the runner for several workers.
     """
+    reviews = Reviews(tools, tools.loop, review, lambda name: agent(name, "reviewer"))
+    tools = replace(tools, reviews=reviews)
     if workers == 1:
         grounds = tools.log.state("grounds")
         assert isinstance(grounds, GroundsState)
@@ -51,5 +60,9 @@ def goal_runner(
         past = await read_history(tools.git)
         return Repository(together=past.together, commits=past.commits)
 
-    queue = MergeQueue(tools, [claims_validator(tools, check_path(tools, goal))])
-    return several(tools, FanOutTools(queue=queue, worker=worker, halt=halt, guided=guided, history=history), goal)
+    claims = claims_validator(tools, check_path(tools, goal))
+    queue = MergeQueue(tools, [claims] if review == "off" else [claims, gate(reviews)])
+    fan_out = FanOutTools(
+        queue=queue, worker=lambda name: agent(name, "worker"), halt=halt, guided=guided, history=history
+    )
+    return several(tools, fan_out, goal)

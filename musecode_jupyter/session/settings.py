@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from musecode_jupyter.agents.critiques.mode import ReviewMode, parse_review
 from musecode_jupyter.guard.policy import Mode, parse_mode
 from musecode_jupyter.models.catalogue import ModelInfo, lookup
 from musecode_jupyter.models.endpoint import Endpoint, resolve_endpoint
@@ -37,6 +38,7 @@ class Settings:
     readable: str | None = None
     share: str | None = None
     crew: str | None = None
+    review: str | None = None
     options: frozenset[str] = frozenset()
     """Names of those that were given as options, which the environment does not override."""
 
@@ -65,6 +67,7 @@ class Settings:
                 ("readable", "MUSECODE_READABLE"),
                 ("share", "MUSECODE_SHARE"),
                 ("crew", "MUSECODE_CREW"),
+                ("review", "MUSECODE_REVIEW"),
             )
             if environ.get(name) and field not in self.options
         }
@@ -100,6 +103,10 @@ class Settings:
         if not (self.ask_steps.isascii() and self.ask_steps.isdecimal() and int(self.ask_steps) > 0):
             raise ConfigurationError(f"MUSECODE_ASK_STEPS={self.ask_steps!r} is no number of model calls above 0.")
         return int(self.ask_steps)
+
+    def review_mode(self, profile: str) -> ReviewMode:
+        """What is reviewed before a landing; ConfigurationError if MUSECODE_REVIEW says none of it."""
+        return parse_review(self.review, profile)
 
     def endpoint(self, environ: Mapping[str, str]) -> Endpoint:
         """Which model at which endpoint; ConfigurationError says what to set."""

@@ -18,7 +18,7 @@ BEHIND = frozenset({"git.answered"})
 """Kinds that are there to prove the others: shown to those who ask for them."""
 
 # The field by which an event names the one that opened what it belongs to, most specific first.
-_REFERENCES = ("request", "call", "approval", "merge", "claim", "mail", "worktree", "goal")
+_REFERENCES = ("request", "call", "approval", "critique", "merge", "claim", "mail", "worktree", "goal")
 
 # Events that say by their kind alone how something went; kinds not named say neither.
 _OUTCOME = {
@@ -36,6 +36,7 @@ _OUTCOME = {
     "merge.stays": False,
     "claim.challenged": False,
     "claim.verified": True,
+    "critique.fixed": True,
     "task.done": True,
     "task.bounced": False,
     "task.abandoned": False,
@@ -66,6 +67,7 @@ _KEPT = {
     "merge.tested": ("passed", "purpose"),
     "merge.reviewed": ("validator",),
     "merge.landed": ("ref",),
+    "critique.raised": ("severity", "check"),
     "merge.bounced": ("kept",),
 }
 
@@ -335,6 +337,8 @@ def _goal_judged(data: Data) -> str:
     where = "on the merged tree" if data["where"] == "landing" else "before any work"
     if data["passed"]:
         return f"all {len(data['checks'])} checks passed {where}"
+    if not failed:
+        return f"all {len(data['checks'])} checks passed {where}; the review sends the work back"
     return f"{len(failed)} of {len(data['checks'])} checks failed {where}: {_list(failed)}"
 
 
@@ -365,6 +369,18 @@ def _merge_tested(data: Data) -> str:
     flaky = f"; flaky: {_list(data['flaky'])}" if data["flaky"] else ""
     said = f"failed: {_list(failed)}" if failed else f"all {len(last)} passed"
     return f"{data['purpose']} on merged tree {_commit(data['tree'])}: {said}{flaky}"
+
+
+def _critique_raised(data: Data) -> str:
+    place = data["place"]
+    weight = data["severity"] if data["evidence"] else f"{data['severity']}, an opinion"
+    return f"{weight}: {place['path']}{':' + str(place['start']) if place['start'] else ''}: {data['text']}"
+
+
+def _critique_reviewed(data: Data) -> str:
+    found = f"{len(data['raised'])} new findings" if len(data["raised"]) != 1 else "1 new finding"
+    stops = f"; {_list(data['blocking'])} must be settled first" if data["blocking"] else ""
+    return f"tree {_commit(data['tree'])} reviewed ({_list(data['passes'])}): {found}{stops}"
 
 
 def _merge_undoing(data: Data) -> str:
@@ -513,6 +529,12 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "merge.undoing": _merge_undoing,
     "merge.undone": lambda d: f"landing {d['merge']} is taken back: {_merge_landed(d)}",
     "merge.stays": lambda d: f"landing {d['merge']} stays{_why(d)}",
+    "critique.asked": lambda d: f"{d['agent']} is put tree {_commit(d['tree'])}: {d['emphasis']}",
+    "critique.raised": _critique_raised,
+    "critique.answered": lambda d: f"finding {d['critique']} {d['answer']}{_why(d, 'text')}",
+    "critique.fixed": lambda d: f"finding {d['critique']} is fixed{_why(d)}",
+    "critique.withdrawn": lambda d: f"finding {d['critique']} is withdrawn{_why(d)}",
+    "critique.reviewed": _critique_reviewed,
     "budget.set": _budget_set,
     "budget.exceeded": lambda d: f"{d['scope']} limit{_why(d)}",
     "secret.redacted": lambda d: f"cut from {d['where']}: {_list(d['patterns'])}",

@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from musecode_jupyter.agents.claims.harness import assert_result
+from musecode_jupyter.agents.critiques.changed import Asked
+from musecode_jupyter.agents.critiques.gate import all_said, judge
+from musecode_jupyter.agents.critiques.review import Change, Reviews, discard, review_path
+from musecode_jupyter.agents.critiques.state import REVIEW
+from musecode_jupyter.agents.critiques.text import card_lines
 from musecode_jupyter.agents.landing import permission
 from musecode_jupyter.agents.landing.checks import (
     as_checks,
@@ -63,10 +68,14 @@ class PauseRequested(MuseError):
 
 @dataclass(frozen=True)
 class GoalTools(LandingTools):
-    """What the runner is handed. `rest` is asked between phases; it raises PauseRequested if a pause was asked for."""
+    """What the runner is handed. `rest` is asked between phases; it raises PauseRequested if a pause was asked for.
+
+    `reviews` looks at what is to land; None: nobody does.
+    """
 
     loop: Loop
     rest: Callable[[int], None]
+    reviews: Reviews | None = field(default=None, kw_only=True)
 
 
 def branch_gone(record: GoalRecord) -> str:
@@ -87,6 +96,11 @@ class GoalRunner:
         state = self._t.log.state("goals")
         assert isinstance(state, GoalsState)
         return state.goals[self.goal]
+
+    @property
+    def reviews(self) -> Reviews | None:
+        """What reviews the goal's work."""
+        return self._t.reviews
 
     @property
     def _start(self) -> str:
@@ -286,11 +300,43 @@ class GoalRunner:
     async def _judge_commit(self, worktree: int, commit: str, tree: str, target: str) -> None:
         results = await self._verify(await self._clean_place(commit), "judge")
         passed = all(result.ok for result in results)
+        if passed and not await self._reviewed(worktree, commit, tree, target, results):
+            return
         if not passed:
             await to_the_end(self._take_over(worktree, commit, target))
         await self._judged("landing", tree, commit, results, passed, "" if passed else self._report(results))
         if not passed:
             await self._stall_if_silent()
+
+    async def _reviewed(
+        self, worktree: int, commit: str, tree: str, target: str, results: list[CallResult], upon: str = ""
+    ) -> bool:
+        """Whether what is to land may do so for all that reviews find; else it has gone back, or waits for the user.
+
+        `upon`: what the agent goes on from, if it is not `commit`.
+        """
+        reviews, record = self._t.reviews, self.record
+        merge = self._workspace.last_merge(self.goal)
+        if reviews is None or reviews.mode == "off" or merge is None:
+            return True
+        checks = tuple((c, r.call, r.ok) for c, r in zip(record.verify, results, strict=True))
+        asked = Asked(all_said(self._t.log, self.goal, record.agent, record.text))
+        opinion = await judge(
+            reviews,
+            Change(self.goal, record.agent, target, commit, tree, asked, merge=merge, checks=checks),
+        )
+        agrees = opinion.kind == "agrees"
+        said = {"validator": REVIEW, "ok": agrees, "why": opinion.why}
+        await self._emit_raw("merge.reviewed", {"merge": merge, "tree": tree, **said})
+        if opinion.kind == "held":
+            branch = self._workspace.worktrees[worktree].branch
+            await self._bounce(merge, opinion.why, branch)
+            await self._stop("blocked", f"{opinion.why} The work is on branch {branch}.")
+        elif opinion.kind == "back":
+            await to_the_end(self._take_over(worktree, upon or commit, target))
+            report = "\n\n".join([opinion.report, *self._news()])
+            await self._judged("landing", tree, commit, results, False, report)
+        return agrees
 
     async def _take_over(self, worktree: int, commit: str, target: str) -> None:
         """Give the agent what the user committed meanwhile, in the merge that failed: without it, it cannot repair."""
@@ -335,6 +381,8 @@ class GoalRunner:
             "usd": round(record.used_usd, 6),
             **self._on_card(),
         }
+        if critiques := card_lines(self._t.log, self.goal, None):
+            card["critiques"] = critiques
         asked = Candidate(merge.ref, merge.target, merge.merged_commit, record.agent, branch)
         refused = await refusal(self._t, asked, card)
         if refused is None:
@@ -375,6 +423,8 @@ class GoalRunner:
             await discard_detached(self._t.git, self._check_path)
         except GitError as error:
             logger.warning("verification tree %s is kept: %s", self._check_path, error)
+        if self._t.reviews is not None and self._t.reviews.mode == "full":
+            await discard(self._t, review_path(self._t, self.goal))
         for seq, tree in list(self._workspace.worktrees.items()):
             if tree.goal == self.goal:
                 await self._remove_worktree(seq, tree, contained_in)

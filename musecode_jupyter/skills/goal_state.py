@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from musecode_jupyter.agents.prompts import REVIEWERS
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Slice
 from musecode_jupyter.log.kinds import kinds_with
@@ -143,6 +144,11 @@ class GoalsReducer:
             crew = state.goals[event.data["goal"]].crew
             if event.agent not in crew:
                 crew.append(event.agent)
+        elif event.kind == "critique.asked" and event.data["goal"] is not None:
+            # Whoever reviews its work spends its money.
+            helpers = state.goals[event.data["goal"]].helpers
+            if event.data["agent"] not in helpers:
+                helpers.append(event.data["agent"])
         elif event.kind == "merge.bounced":
             self._bounced(state, event)
         elif state.active is not None:
@@ -245,6 +251,9 @@ class GoalsReducer:
         elif event.kind == "tool.requested" and event.agent not in goal.crew:
             # A turn of the agent's own without a call is silent, whatever the crew does beside it.
             goal.tool_calls += 1
+            if event.agent in REVIEWERS:
+                # No sign of life of the one who works.
+                goal.calls_at_turn += 1
 
 
 def _between(start: str, end: datetime) -> float:

@@ -194,7 +194,7 @@ def test_a_verdict_that_was_changed_is_named(goal: Callable[[str], Path], tmp_pa
 
     forge(folder, change)
     # A failed check leads to other questions and another verdict than those that stand there.
-    assert "recorded '_obstacle', now 'Git.is_ancestor'" in again(folder)
+    assert "recorded 'mechanical_findings', now 'Git.is_ancestor'" in again(folder)
 
 
 def again(folder: Path) -> str:

@@ -42,12 +42,13 @@ class TestMet:
             "goal.claimed",
             "merge.enqueued",
             "merge.checked",
+            "merge.reviewed",
             "goal.judged",
             "merge.landing",
             "merge.landed",
             "goal.met",
         ]
-        judged, met = order[5], order[8]
+        judged, met = order[6], order[9]
         assert met.data["tree"] == judged.data["tree"] == repo.git("rev-parse", "HEAD^{tree}")
         runs_of_harness = {e.seq for e in only(events, "tool.requested") if e.data["origin"] == "harness"}
         assert {check["call"] for check in met.data["checks"]} <= runs_of_harness

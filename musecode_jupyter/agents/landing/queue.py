@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from musecode_jupyter.agents.critiques.text import card_lines
 from musecode_jupyter.agents.landing.checks import as_checks, clean_place, run_commands
 from musecode_jupyter.agents.landing.move import move
 from musecode_jupyter.agents.landing.permission import Candidate, branch_gone, refusal
@@ -183,8 +184,11 @@ class MergeQueue:
             await self._emit("merge.reviewed", seq, work.goal, {"merge": seq, "tree": merged.tree, **said})
             if not review.ok:
                 why = f"{validator.name} objects: {review.why}"
+                if review.hold:
+                    return await self._hold(seq, work, f"{why} The work is on branch {work.kept}.", why)
                 news = await target_news(self._t.git, work, merged.target, merged.suspect)
-                return await self._bounce(seq, work.goal, work.kept, why, "\n\n".join([why, *news]), merged.target)
+                report = "\n\n".join([review.report or why, *news])
+                return await self._bounce(seq, work.goal, work.kept, why, report, merged.target)
         return None
 
     def _groups(self, work: Work) -> list[tuple[str, list[str]]]:
@@ -247,6 +251,8 @@ class MergeQueue:
             card["read for it and changed since"] = record.suspect
         if record.reviewed:
             card["reviews"] = [f"{review.validator}: {review.why or 'agrees'}" for review in record.reviewed]
+        if critiques := card_lines(self._t.log, work.goal, work.task):
+            card["critiques"] = critiques
         return card
 
     async def _move(self, seq: int, work: Work, merged: Merged) -> Verdict | None:

@@ -14,6 +14,7 @@ MergeState = Literal[
     "enqueued", "checked", "tested", "reviewed", "landing", "landed", "bounced", "undoing", "undone", "dropped"
 ]
 FINAL = frozenset({"landed", "bounced", "undone", "dropped"})
+_UNDER_WAY = frozenset({"enqueued", "checked", "tested", "reviewed"})
 
 
 class Evidence(BaseModel):
@@ -103,7 +104,7 @@ class MergesReducer:
     def _enqueued(self, state: MergesState, event: Event) -> None:
         data = event.data
         for other in state.merges.values():
-            if not other.agent and other.goal == data["goal"] and other.state in {"enqueued", "checked", "tested"}:
+            if not other.agent and other.goal == data["goal"] and other.state in _UNDER_WAY:
                 other.state = "dropped"
         state.merges[event.seq] = Merge(
             goal=data["goal"],
@@ -119,7 +120,7 @@ class MergesReducer:
     def _judged(self, state: MergesState, event: Event) -> None:
         data = event.data
         mine = [m for m in state.merges.values() if m.goal == data["goal"] and not m.agent]
-        if not mine or mine[-1].state != "checked" or mine[-1].tree != data["tree"]:
+        if not mine or mine[-1].state not in {"checked", "reviewed"} or mine[-1].tree != data["tree"]:
             return
         mine[-1].tested.append(_evidence("goal", data))
         mine[-1].state = "tested" if data["passed"] else "dropped"

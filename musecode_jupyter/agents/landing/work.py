@@ -74,10 +74,12 @@ class Merged:
 
 @dataclass(frozen=True)
 class Review:
-    """What a validator says; `why` goes to the worker if not `ok`."""
+    """What a validator says. If not `ok`, the worker is told `report`, or `why`; with `hold` it is the user's turn."""
 
     ok: bool
     why: str = ""
+    report: str = ""
+    hold: bool = False
 
 
 @dataclass(frozen=True)

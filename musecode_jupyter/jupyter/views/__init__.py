@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from musecode_jupyter.jupyter.views.approvals import ApprovalsView, pending_card
+    from musecode_jupyter.jupyter.views.critiques import CritiquesView
+    from musecode_jupyter.jupyter.views.findings_html import critiques_text
     from musecode_jupyter.jupyter.views.live import restore_subshell_choice
     from musecode_jupyter.jupyter.views.static_html import (
         approvals_html,
@@ -22,11 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ApprovalsView",
+    "CritiquesView",
     "EventSource",
     "TimelineView",
     "approvals_html",
     "approvals_table",
     "approvals_text",
+    "critiques_text",
     "pending_card",
     "restore_subshell_choice",
     "timeline_html",
@@ -35,11 +39,13 @@ __all__ = [
 
 _HOME = {
     "ApprovalsView": "approvals",
+    "CritiquesView": "critiques",
     "EventSource": "timeline",
     "TimelineView": "timeline",
     "approvals_html": "static_html",
     "approvals_table": "static_html",
     "approvals_text": "static_html",
+    "critiques_text": "findings_html",
     "pending_card": "approvals",
     "restore_subshell_choice": "live",
     "timeline_html": "static_html",

@@ -14,10 +14,10 @@ ROWS = 200
 # Inline styles only: front ends drop <style> from outputs that are not trusted. Colours come from the page's
 # theme.
 _MONO = "font-family:var(--jp-code-font-family,monospace);font-size:11px"
-_DIM = "color:var(--jp-content-font-color2,#666)"
+DIM = "color:var(--jp-content-font-color2,#666)"
 _CELL = "padding:0 8px 0 0;text-align:left;vertical-align:top"
-_BOX = "font-size:12px;line-height:1.5;font-variant-numeric:tabular-nums;max-width:100%"
-_PRE = f"{_MONO};margin:4px 0;padding:4px 6px;border:1px solid var(--jp-border-color2,#ccc);white-space:pre-wrap"
+BOX = "font-size:12px;line-height:1.5;font-variant-numeric:tabular-nums;max-width:100%"
+PRE = f"{_MONO};margin:4px 0;padding:4px 6px;border:1px solid var(--jp-border-color2,#ccc);white-space:pre-wrap"
 
 Summary = Mapping[str, Any]
 
@@ -60,10 +60,10 @@ def timeline_html(summaries: Sequence[Summary], header: Mapping[str, Any]) -> st
     goal = header.get("goal")
     title = f"<div><b>{escape(goal['text'])}</b></div>" if goal else ""
     total = header.get("events", len(summaries))
-    note = f'<div style="{_DIM}">the last {len(shown)} of {total:,} events</div>' if total > len(shown) else ""
+    note = f'<div style="{DIM}">the last {len(shown)} of {total:,} events</div>' if total > len(shown) else ""
     rows = "".join(
-        f'<tr><td style="{_CELL};text-align:right;{_DIM}">{s["seq"]}</td>'
-        f'<td style="{_CELL};{_DIM}">{clock(s["ts"])}</td>'
+        f'<tr><td style="{_CELL};text-align:right;{DIM}">{s["seq"]}</td>'
+        f'<td style="{_CELL};{DIM}">{clock(s["ts"])}</td>'
         f'<td style="{_CELL}">{escape(s["agent"] or "harness")}</td>'
         f'<td style="{_CELL};white-space:nowrap">{_mark(s)}{escape(s["kind"])}</td>'
         f'<td style="{_CELL};overflow-wrap:anywhere">{escape(s["text"])}</td></tr>'
@@ -74,9 +74,9 @@ def timeline_html(summaries: Sequence[Summary], header: Mapping[str, Any]) -> st
         f'<div style="max-height:320px;overflow:auto"><table style="border-collapse:collapse;margin:0">'
         f"<tbody>{rows}</tbody></table></div></details>"
         if shown
-        else f'<div style="{_DIM}">No events.</div>'
+        else f'<div style="{DIM}">No events.</div>'
     )
-    return f'<div style="{_BOX}">{title}<div>{escape(header_text(header))}</div>{table}</div>'
+    return f'<div style="{BOX}">{title}<div>{escape(header_text(header))}</div>{table}</div>'
 
 
 def approvals_text(cards: Sequence[Mapping[str, Any]]) -> str:
@@ -119,7 +119,7 @@ def _lines_html(text: str) -> str:
 
 def approvals_html(cards: Sequence[Mapping[str, Any]]) -> str:
     """All cards, without buttons; says how to answer by text."""
-    return f'<div style="{_BOX}">{"".join(map(_card_html, cards)) or "No approval is pending."}</div>'
+    return f'<div style="{BOX}">{"".join(map(_card_html, cards)) or "No approval is pending."}</div>'
 
 
 def _card_html(card: Mapping[str, Any]) -> str:
@@ -129,10 +129,10 @@ def _card_html(card: Mapping[str, Any]) -> str:
         why = f": {escape(card['why'])}" if card["why"] else ""
         return f"<div>{head} {escape(card['state'])}{why}</div>"
     parts = [f"<div>{head}</div>"]
-    parts += [f'<pre style="{_PRE}">{escape(text)}</pre>' for text in (card["what"], card["diff"]) if text]
+    parts += [f'<pre style="{PRE}">{escape(text)}</pre>' for text in (card["what"], card["diff"]) if text]
     facts = {"in": card["cwd"], "rule": card["rule"], "digest": card["digest"][:12], **card["more"]}
     parts += [
-        f'<div><span style="{_DIM}">{escape(k)}</span> {_lines_html(_listed(v))}</div>' for k, v in facts.items() if v
+        f'<div><span style="{DIM}">{escape(k)}</span> {_lines_html(_listed(v))}</div>' for k, v in facts.items() if v
     ]
     number = card["approval"]
     parts.append(f"<div>Answer with <code>%approve {number}</code> or <code>%deny {number} WHY</code>.</div>")

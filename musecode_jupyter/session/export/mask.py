@@ -9,6 +9,7 @@ from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import Any
 
+from musecode_jupyter.agents.prompts import EMPHASES, REVIEWERS
 from musecode_jupyter.log.events import BlobRef, Event, canonical
 from musecode_jupyter.log.kinds import KINDS
 from musecode_jupyter.log.payload import Payload
@@ -38,7 +39,14 @@ _WORDS: dict[str, frozenset[str]] = {
     "effect": frozenset({"read", "write", "process"}),
     "origin": frozenset({"model", "harness"}),
     "scope": frozenset({"once", "session", "workspace", "usd", "tokens", "calls", "steps", "hours", "goal"}),
-    "form": frozenset({"exact", "prefix", "tool", "landing"}),
+    "form": frozenset({"exact", "prefix", "tool", "landing", "span", "command", "hunk"}),
+    "severity": frozenset({"blocking", "major", "minor", "note"}),
+    "side": frozenset({"new", "old"}),
+    "answer": frozenset({"answered", "accepted"}),
+    "emphasis": frozenset(EMPHASES),
+    "passes": frozenset({"mechanical", *EMPHASES}),
+    "review": frozenset({"off", "mechanical", "full"}),
+    "validator": frozenset({"review"}),
     "place": frozenset({"worktree", "checkout"}),
     "where": frozenset({"baseline", "landing"}),
     "by": frozenset({"user", "lead", "harness", "magic", "widget", "page", "command line"}),
@@ -55,7 +63,7 @@ _WORDS: dict[str, frozenset[str]] = {
 _DIGESTS = _words("digest span before after base tree commit target old new expected found contained_in origin")
 _PATHS = _words("path cwd workspace output_path reads writes files conflicts suspect quarantine")
 # Data in data, of which the fields are known.
-_PARTS = _words("checks changes pictures old new evidence")
+_PARTS = _words("checks changes pictures old new place evidence")
 # Data of any form, of which nothing is known.
 _FREE = frozenset({"arguments", "shown", "json_schema", "answer", "error"})
 _MODELS = frozenset({"model", "served_model"})
@@ -68,7 +76,9 @@ _EXTENSIONS = _words(
     ".ts .tsx .css .html .sql .csv .npy .so .lock"
 )
 
-_AGENT = re.compile(r"(?:|user|harness|(?:lead|worker|reviewer|explorer|verifier)(?:-[0-9]{1,6})?)\Z")
+_AGENT = re.compile(
+    r"(?:|user|harness|(?:lead|worker|reviewer|explorer|verifier)(?:-[0-9]{1,6})?|" + "|".join(REVIEWERS) + r")\Z"
+)
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 _KIND = re.compile(r"[a-z]{2,20}\.[a-z_]{2,20}\Z")
 _HEX = re.compile(r"[0-9a-f]{16,64}\Z")

@@ -15,7 +15,7 @@ COMMANDS = frozenset({"tool.requested", "model.requested", "agent.view"})
 """Each of them must be issued again."""
 
 _DECISIONS = frozenset({"goal.claimed", "goal.judged", "goal.met", "goal.stopped", "goal.paused", "budget.exceeded"})
-_DECIDES = ("task.", "tasks.", "merge.", "worktree.", "context.")
+_DECIDES = ("task.", "tasks.", "merge.", "worktree.", "context.", "critique.")
 # Other questions are put before the work begins, or by another command of the user's.
 _ASKS = frozenset({"land", "tasks"})
 # Of the user's undoing, of what a process did, and of what a fork does before anything goes on.

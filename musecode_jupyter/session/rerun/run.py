@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from musecode_jupyter.agents.crew import ASK, Crew, ask_tool
+from musecode_jupyter.agents.critiques.mode import parse_review
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import Guided
 from musecode_jupyter.agents.landing.tools import COMMIT_FIRST
@@ -145,6 +146,7 @@ class _Work:
         process = next(event.data for event in reversed(opened) if event.kind != "session.mode")
         mode = opened[-1].data
         self._profile = str(process["profile"])
+        self._review = parse_review(process.get("review") or "off", self._profile)
         # A folder that was copied or renamed goes on under its own name.
         names = [str(name) for event in opened if (name := event.data.get("session"))]
         self._session = names[-1] if names else log.folder.name
@@ -283,7 +285,8 @@ class _Work:
             tools,
             goal,
             workers=state.goals[goal].workers,
-            worker=self._worker,
+            agent=self._agent,
+            review=self._review,
             halt=lambda _goal, _why: None,
             guided=self._profile == "guided",
             several=_several(self._schedule),
@@ -308,7 +311,7 @@ class _Work:
     def _several(self) -> bool:
         return any(event.kind == "task.created" for event in self._events)
 
-    async def _worker(self, agent: str) -> None:
+    async def _agent(self, agent: str, role: str) -> None:
         self._log.bring(lambda event: event.agent == agent and event.kind in {"agent.created", "agent.seeded"})
 
     def _git(self) -> Git:
