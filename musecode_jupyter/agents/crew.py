@@ -10,6 +10,7 @@ from functools import partial
 
 from pydantic import Field
 
+from musecode_jupyter.agents.claims.tools import claims_of
 from musecode_jupyter.agents.crew_state import FILES, HARNESS, CrewState
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mail.box import Mailbox
@@ -169,7 +170,7 @@ class Crew:
             problem = f"unexpected {type(error).__name__}: {error}"
         finally:
             if self.log.writable:
-                self._close(name, answer, problem)
+                self._close(name, woken.seq, answer, problem)
 
     def _say_what_changed(self, name: str) -> None:
         """Tell the agent which of the files that it has read are not as it read them any more."""
@@ -183,15 +184,23 @@ class Crew:
             cause = tuple(sorted(set(changed.values())))
             self.mailbox.send(HARNESS, name, subject="note", topic=FILES, text=text, cause=cause)
 
-    def _close(self, name: str, answer: str, problem: str) -> None:
-        """Acknowledge what the turn was about, and hand the answer to whoever asked."""
+    def _close(self, name: str, woken: int, answer: str, problem: str) -> None:
+        """Acknowledge what the turn was about, and hand the answer, with what was claimed for it, to whoever asked."""
+        claimed = tuple(n for n, claim in claims_of(self.log).claims.items() if n > woken and claim.author == name)
         for seq, letter in self.mailbox.acknowledge(name).items():
             waiting = self._answers.get(seq)
             if waiting is None or waiting.done():
                 continue
             if answer.strip():
                 sent = self.mailbox.send(
-                    name, letter.sender, subject="answer", topic=letter.topic, text=answer, reply_to=seq, cause=(seq,)
+                    name,
+                    letter.sender,
+                    subject="answer",
+                    topic=letter.topic,
+                    text=answer,
+                    claims=claimed,
+                    reply_to=seq,
+                    cause=(seq,),
                 )
                 # It is in their conversation as the result of the call that asked.
                 self.log.post("mail.acknowledged", {"mail": sent.seq}, agent=letter.sender, cause=(sent.seq,))

@@ -12,6 +12,7 @@ from musecode_jupyter.agents.claims import text
 from musecode_jupyter.agents.claims.rechecks import MECHANICAL, recheck
 from musecode_jupyter.agents.claims.retract import correct, fallout, resting_tasks
 from musecode_jupyter.agents.claims.state import Claim, ClaimsState
+from musecode_jupyter.agents.mail.state import Priority
 from musecode_jupyter.runtime.errors import GitError, UsageProblem
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
@@ -104,6 +105,12 @@ async def retract(core: SessionCore, number: int, why: str) -> str:
     return card if not resting else f"{card}\nThese tasks wait; `%goal resume` goes on with them: {', '.join(resting)}."
 
 
+def send_corrections(core: SessionCore) -> None:
+    """Tell all who have claims before them that went out since they were told last; sends nothing twice."""
+    if claims_state(core).claims:
+        correct(core.log, partial(_say, core))
+
+
 async def pause_tasks(core: SessionCore, number: int) -> list[str]:
     """Have the tasks wait whose workers are at work and rely on claim `number`; returns their names."""
     state, crew = claims_state(core), core.fan_out
@@ -122,13 +129,12 @@ def _say(
     *,
     topic: str,
     text: str,
-    priority: str,
+    priority: Priority,
     claims: tuple[int, ...] = (),
     cause: tuple[int, ...] = (),
 ) -> None:
     """Tell an agent what was taken back: it reads it before its next step."""
-    del priority
     if to in core.agents.agents:
         core.crew.mailbox.send(
-            HARNESS, to, subject="claim", topic=topic, text=text, priority="next", claims=claims, cause=cause
+            HARNESS, to, subject="claim", topic=topic, text=text, priority=priority, claims=claims, cause=cause
         )

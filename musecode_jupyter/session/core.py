@@ -45,6 +45,7 @@ from musecode_jupyter.runtime.errors import (
     UsageProblem,
 )
 from musecode_jupyter.runtime.loop import assert_runtime_thread
+from musecode_jupyter.session.claims import send_corrections
 from musecode_jupyter.session.crew import ensure_agent, ensure_crew, make_crew
 from musecode_jupyter.session.ground import make_shadow, own_changes, settle, shadow_text, take_in
 from musecode_jupyter.session.landings import landing_parts
@@ -692,6 +693,7 @@ class SessionCore:
         else:
             self._rest(task.goal)
             check_limits(self.record(task.goal), self._effects.now())
+        send_corrections(self)
         self.crew.before_step(task)
 
     def _check_question(self) -> None:

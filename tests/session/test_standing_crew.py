@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from fixtures.crew_scripts import Asking, ask, is_explorer
+from fixtures.crew_scripts import Asking, ask, is_explorer, read
 from fixtures.model_scripts import Answer, Call, ParsedRequest
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import DONE, EDIT, Repo, Watch, end, kinds, only, session_on, start
@@ -167,4 +167,35 @@ def test_after_a_restart_it_comes_back_suspended_and_knows_what_it_knew(repo: Re
     assert [line.partition(":")[0] for line in lines] == ["lead", "explorer"]
     told = r"explorer, driver, \S+: idle, 3 model calls, .* woken last: asked by lead .* 1 files read"
     assert re.search(told, lines[1])
+    assert prove(folder).problem is None
+
+
+def test_what_it_claims_goes_with_its_answer_and_is_taken_back_from_whoever_has_it(repo: Repo) -> None:
+    cited = {"kind": "file", "path": "answer.txt", "first_line": 1, "text": "wrong"}
+    claim = {"text": "answer.txt says wrong", "type": "location", "evidence": [cited]}
+    steps = [read("answer.txt"), Answer("", [Call("claim", claim)]), Answer("It says wrong.")]
+    leads: list[ParsedRequest] = []
+
+    def model(request: ParsedRequest) -> Answer:
+        if is_explorer(request):
+            return steps.pop(0) if len(steps) > 1 else steps[0]
+        leads.append(request)
+        since = [place for place, item in enumerate(request.items) if item.get("text", "").startswith("Goal: ")][-1]
+        done = sum(item["type"] == "tool_result" for item in request.items[since:])
+        return [ask("What does answer.txt say?"), EDIT, DONE][min(done, 2)]
+
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on") as session:
+        assert end(start(session)).met
+        (number,) = [seq for seq, each in session.claims.claims.items() if each.author == "explorer"]
+        assert {"lead", "explorer"} <= session.claims.claims[number].held.keys()
+        assert session.claims.standing(number).label == "stale"
+        repo.commit({"answer.txt": "wrong\n"})
+        session.retract_claim(number, "I wrote it anew.")
+        assert end(start(session)).met
+        events, folder = list(session.events()), session.folder
+    assert any(f"About claim {number}" in item.get("text", "") for item in leads[-1].items)
+    letters = [event for event in only(events, "mail.sent") if event.agent == "harness"]
+    told = [(event.data["to"], event.data["claims"]) for event in letters if event.data["claims"]]
+    assert ("lead", [number]) in told
+    assert ("explorer", [number]) in told
     assert prove(folder).problem is None

@@ -506,7 +506,8 @@ class ClaimsReducer:
                 state.mails[event.seq] = claims
                 for number in claims:
                     state.sent.setdefault(number, {})[data["to"]] = event.seq
-        elif event.kind == "mail.delivered":
+        elif event.kind in {"mail.delivered", "mail.acknowledged"}:
+            # An answer is acknowledged without being delivered: it is the result of the call that asked.
             self._give(state, event.agent, state.mails.pop(data["mail"], ()), event.seq)
         elif event.kind == "mail.dropped":
             state.mails.pop(data["mail"], None)
