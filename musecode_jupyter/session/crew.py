@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from musecode_jupyter.agents.crew import ASK as ASK_CREW
 from musecode_jupyter.agents.crew import Crew
 from musecode_jupyter.agents.mail.box import Mailbox
 from musecode_jupyter.agents.prompts import ASK
@@ -51,11 +50,3 @@ async def ensure_agent(core: SessionCore, name: str, role_name: str) -> None:
     seeded = core.agents.agents[name].seeded
     if seeded is None or dict(core.log.get(seeded).data) != seed:
         await core.log.append("agent.seeded", seed, agent=name)
-
-
-async def worker(core: SessionCore, name: str) -> None:
-    """Make sure that there is a worker of this name."""
-    await ensure_agent(core, name, "worker")
-
-
-__all__ = ["ASK_CREW", "ensure_agent", "ensure_crew", "make_crew", "worker"]
