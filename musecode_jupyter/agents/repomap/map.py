@@ -17,6 +17,8 @@ from musecode_jupyter.agents.repomap.languages import language_of
 _TEST = re.compile(r"(^|/)(__tests__|testdata)/|[._-](test|spec)\.[cm]?[jt]sx?$|_test\.(go|cc|cpp|cu|rs)$")
 _CANDIDATES = 6
 """A name that more files define says too little about which of them is meant."""
+_EVERYWHERE = 200
+"""A name that more places define, such as `main` in a large repository, is not followed: a use costs a look at all."""
 _GUESS = 0.3
 """Weight of a use of which it is not sure what it means."""
 _EXACT = frozenset({"python", "rust", "go"})
@@ -146,9 +148,12 @@ class RepoMap:
             imported = self.imports.get(path, frozenset())
             for name, lines in facts.used():
                 taken = name.startswith(".")
+                everywhere = self.by_name.get(name.removeprefix("."), ())
+                if len(everywhere) > _EVERYWHERE:
+                    continue
                 places = [
                     place
-                    for place in self.by_name.get(name.removeprefix("."), ())
+                    for place in everywhere
                     if place.path != path
                     and (place.path in imported or (taken or facts.language not in _EXACT))
                     and (place.path in imported or place.symbol.kind == "method" or not taken)

@@ -17,6 +17,8 @@ BUDGET = 8_000
 _MOST_FOLDERS = 16
 _MOST_OF_A_FILE = 12
 _MOST_OF_A_TEST = 4
+_SHORTEST = 7
+"""Characters of the shortest line: so many lines as the budget has of these cannot fit."""
 
 
 def name_of(path: str) -> str:
@@ -39,7 +41,7 @@ def render(repo: RepoMap, focus: Focus, budget: int = BUDGET) -> str:
         and repo.facts[path].language
         and (repo.facts[path].symbols or repo.facts[path].summary)
     ]
-    items = _items(repo, ranking, paths)
+    items = _items(repo, ranking, paths)[: budget // _SHORTEST]
     low, high = 0, len(items)
     text = _text(repo, head, paths, items[:0])
     while low < high:
