@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from fixtures.model_scripts import Answer, Call, Steps
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import DONE, EDIT, Repo, end, only, session_on, start
 
+from musecode_jupyter.runtime.effects import LiveEffects
+from musecode_jupyter.runtime.errors import ToolProblem
+from musecode_jupyter.session.looks import map_text
 from musecode_jupyter.session.replay import prove
 
 
@@ -64,3 +68,18 @@ def test_an_agent_asks_the_map_and_the_session_is_proved(repo: Repo) -> None:
     proof = prove(folder)
     assert proof.ok, proof.problem
     assert not proof.unchecked
+
+
+def test_the_user_sees_the_map_with_a_session_and_without_one_or_a_repository(repo: Repo, tmp_path: Path) -> None:
+    with session_on("http://127.0.0.1:9/v1", repo.root) as session:
+        assert session.map_text("shop/till.py").startswith("shop/till.py (5 lines)\n    4 def pay(items)\n")
+        with pytest.raises(ToolProblem, match="no file or folder shop/tilt"):
+            session.map_text("shop/tilt.py")
+        told = session.map_text()
+    assert asyncio.run(map_text(repo.root / "shop", LiveEffects(), "")) == told, (
+        "it is not that of the whole repository"
+    )
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "notes.py").write_text("def remember(): pass\n")
+    assert "def remember()" in asyncio.run(map_text(bare, LiveEffects(), "remember"))
