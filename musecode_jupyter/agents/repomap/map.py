@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -143,6 +144,7 @@ class RepoMap:
         taken from an object is a method of this name, more likely one of a file that is imported.
         """
         found: dict[tuple[str, str], dict[str, float]] = {}
+        fields = Counter(name for facts in self.facts.values() for name in facts.fields)
         for path, facts in self.facts.items():
             test = is_test(path)
             imported = self.imports.get(path, frozenset())
@@ -163,11 +165,11 @@ class RepoMap:
                 ]
                 near = [place for place in places if place.path in imported]
                 meant = near or places
-                if not meant or len(places) > _CANDIDATES:
+                # What is taken from an object may as well be a field of another class.
+                meanings = len(places) + (fields[name[1:]] if taken else 0)
+                if not meant or meanings > _CANDIDATES:
                     continue
-                weight = (
-                    math.sqrt(len(lines)) / len(places) * (TEST_WEIGHT if test else 1.0) * (1.0 if near else _GUESS)
-                )
+                weight = math.sqrt(len(lines)) / meanings * (TEST_WEIGHT if test else 1.0) * (1.0 if near else _GUESS)
                 for place in meant:
                     uses = found.setdefault((place.path, place.symbol.name), {})
                     uses[path] = uses.get(path, 0.0) + weight
