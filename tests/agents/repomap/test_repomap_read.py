@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 import time
@@ -16,6 +17,7 @@ from musecode_jupyter.agents.repomap.map import RepoMap
 from musecode_jupyter.agents.repomap.rank import Focus
 from musecode_jupyter.agents.repomap.read import Kept
 from musecode_jupyter.agents.repomap.render import render
+from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.tools.files import digest_bytes
 
 LATER_NS = 10_000_000_000
@@ -27,6 +29,10 @@ TEXTS = st.sampled_from(
 )
 
 
+def mapped(kept: Kept, root: Path, names: list[str], now_ns: int) -> RepoMap:
+    return asyncio.run(kept.map(LiveEffects(), root, names, now_ns))
+
+
 def listed(root: Path) -> list[str]:
     return [str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() or path.is_symlink()]
 
@@ -34,11 +40,13 @@ def listed(root: Path) -> list[str]:
 class Edits(RuleBasedStateMachine):
     """Files are written, moved and removed in a worktree; the map that is kept is the one made anew."""
 
+    kept = Kept()
+    """One for all worktrees, as in a kernel: what is in a file is parsed once."""
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.root = Path(self.folder.name)
-        self.kept = Kept()
 
     def teardown(self) -> None:
         self.folder.cleanup()
@@ -62,7 +70,7 @@ class Edits(RuleBasedStateMachine):
     @invariant()
     def what_is_kept_is_what_is_made_anew(self) -> None:
         names = listed(self.root)
-        found = self.kept.map(self.root, names, time.time_ns())
+        found = mapped(self.kept, self.root, names, time.time_ns())
         anew = RepoMap.of({name: (self.root / name).read_bytes() for name in names})
         assert found.facts == anew.facts
         assert (found.imports, found.tests, found.by_name) == (anew.imports, anew.tests, anew.by_name)
@@ -81,18 +89,18 @@ def test_a_changed_file_costs_one_parse_and_another_worktree_none(tmp_path: Path
             (root / f"m{number}.py").write_text(f"def f{number}(): pass\n")
     kept = Kept()
     later = time.time_ns() + LATER_NS
-    first = kept.map(one, listed(one), later)
+    first = mapped(kept, one, listed(one), later)
     assert kept.parsed == 30
-    assert kept.map(one, listed(one), later) is first, "nothing has changed"
-    assert kept.map(two, listed(two), later) == first
+    assert mapped(kept, one, listed(one), later) is first, "nothing has changed"
+    assert mapped(kept, two, listed(two), later) == first
     assert kept.parsed == 30
     (two / "m7.py").write_text("def other(): pass\n")
     os.rename(two / "m8.py", two / "moved.py")
-    changed = kept.map(two, listed(two), later)
+    changed = mapped(kept, two, listed(two), later)
     assert kept.parsed == 31
     assert [symbol.name for symbol in changed.facts["m7.py"].symbols] == ["other"]
     assert changed.facts["moved.py"] == first.facts["m8.py"]
-    assert kept.map(one, listed(one), later) == first
+    assert mapped(kept, one, listed(one), later) == first
 
 
 def test_a_file_that_changes_right_after_it_was_read_is_read_again(tmp_path: Path) -> None:
@@ -101,10 +109,10 @@ def test_a_file_that_changes_right_after_it_was_read_is_read_again(tmp_path: Pat
     path.write_text("def f(): pass\n")
     state = path.stat()
     kept = Kept()
-    kept.map(tmp_path, ["a.py"], state.st_mtime_ns)
+    mapped(kept, tmp_path, ["a.py"], state.st_mtime_ns)
     path.write_text("def g(): pass\n")
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-    found = kept.map(tmp_path, ["a.py"], state.st_mtime_ns)
+    found = mapped(kept, tmp_path, ["a.py"], state.st_mtime_ns)
     assert [symbol.name for symbol in found.facts["a.py"].symbols] == ["g"]
 
 
@@ -127,7 +135,7 @@ def test_a_repository_of_odd_files(tmp_path: Path) -> None:
         file.truncate(24_000_000)
     (root / "min.js").write_text("var a=1;" * 1_000)
     names = [*listed(root), "pipe.py", "up/outside.py", "removed.py", "../outside.py"]
-    repo = Kept().map(root, names, time.time_ns())
+    repo = mapped(Kept(), root, names, time.time_ns())
     notes = {name: facts.note for name, facts in repo.facts.items()}
     assert notes == {
         "a folder/two words.py": "",
@@ -158,8 +166,8 @@ def test_what_is_kept_is_bounded(tmp_path: Path) -> None:
     for number in range(40):
         root = tmp_path / str(number)
         root.mkdir()
-        (root / "a.py").write_text(f"def f{number}(): pass\n")
-        kept.map(root, ["a.py"], time.time_ns() + LATER_NS)
+        (root / "a.py").write_text(f"def f{number % 3}(): pass\n")
+        mapped(kept, root, ["a.py"], time.time_ns() + LATER_NS)
     again = kept.parsed
-    kept.map(tmp_path / "0", ["a.py"], time.time_ns() + LATER_NS)
+    mapped(kept, tmp_path / "0", ["a.py"], time.time_ns() + LATER_NS)
     assert kept.parsed == again, "a folder that was forgotten is read, and what its files say is still known"
