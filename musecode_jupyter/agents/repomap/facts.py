@@ -19,6 +19,9 @@ MOST_BYTES = 256_000
 LONGEST_LINE = 5_000
 """Bytes; a file with a longer line is minified or data."""
 
+NOT_YET = "not looked into yet"
+"""Note on a file for which there was no time, or that changed whenever it was looked at; the next call goes on."""
+
 MOST_SYMBOLS = 2_000
 MOST_LINES = 20
 """Lines given for one name that a file uses."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from musecode_jupyter.agents.repomap.facts import MOST_BYTES, FileFacts
+from musecode_jupyter.agents.repomap.facts import MOST_BYTES, NOT_YET, FileFacts
 from musecode_jupyter.agents.repomap.languages import language_of
 from musecode_jupyter.agents.repomap.map import RepoMap
 from musecode_jupyter.agents.repomap.parse import Key, Limits, Wanted, parse
@@ -26,9 +26,6 @@ from musecode_jupyter.tools.files import digest_bytes, read_bytes
 
 MOST_FILES = 10_000
 """Files in a language that is known; of more, those that come last by name are listed without symbols."""
-
-NOT_YET = "not looked into yet"
-"""The time was up, or the file changes all the time; the next call goes on."""
 
 _KEPT_FACTS = 64_000_000
 """Characters, about, of facts that are kept; those that were asked for longest ago go first."""
@@ -67,20 +64,25 @@ class Kept:
         ToolProblem
             No process can be started to parse files.
         """
+        limits = limits or Limits()
         names = sorted(set(files))
         fresh: dict[Key, FileFacts] = {}
         repo, unknown = await effects.disk(self._look, root, names, now_ns, fresh)
         if not unknown:
             return repo
         # One after another: agents that start together ask for the same files.
-        async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-            ends = effects.monotonic() + (limits or Limits()).seconds
-            for _ in range(_ROUNDS):
+        turn = self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        waits = turn.locked()
+        async with turn:
+            if waits:
                 repo, unknown = await effects.disk(self._look, root, names, now_ns, fresh)
+            ends = effects.monotonic() + limits.seconds
+            for _ in range(_ROUNDS):
                 if not unknown or effects.monotonic() >= ends:
-                    return repo
-                await self._parse(effects, root, unknown, ends, limits or Limits(), fresh)
-            return (await effects.disk(self._look, root, names, now_ns, fresh))[0]
+                    break
+                await self._parse(effects, root, unknown, ends, limits, fresh)
+                repo, unknown = await effects.disk(self._look, root, names, now_ns, fresh)
+        return repo
 
     async def _parse(
         self,

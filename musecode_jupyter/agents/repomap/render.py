@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from musecode_jupyter.agents.repomap.facts import FileFacts, Symbol
+from musecode_jupyter.agents.repomap.facts import NOT_YET, FileFacts, Symbol
 from musecode_jupyter.agents.repomap.imports import folder
 from musecode_jupyter.agents.repomap.map import RepoMap, is_test
 from musecode_jupyter.agents.repomap.rank import Focus, Ranking, rank
@@ -66,6 +66,9 @@ def overview(repo: RepoMap) -> str:
         parts = [f"{name_of(name) or '.'}/ {count}" for name, count in sorted(most)]
         rest = len(folders) - len(most)
         lines.append("  ".join(parts) + (f"  and {rest} more folders" if rest else ""))
+    late = sum(facts.note == NOT_YET for facts in repo.facts.values())
+    if late:
+        lines.append(f"{late} of them {NOT_YET}: there was no time; ask again")
     return "\n".join(lines) + "\n"
 
 

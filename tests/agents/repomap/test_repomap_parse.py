@@ -12,9 +12,12 @@ import pytest
 
 from musecode_jupyter.agents.repomap import parse
 from musecode_jupyter.agents.repomap.answer import Question, answer
+from musecode_jupyter.agents.repomap.facts import NOT_YET
 from musecode_jupyter.agents.repomap.map import RepoMap
 from musecode_jupyter.agents.repomap.parse import BREAKS, TOO_LONG, Limits
-from musecode_jupyter.agents.repomap.read import NOT_YET, Kept
+from musecode_jupyter.agents.repomap.rank import Focus
+from musecode_jupyter.agents.repomap.read import Kept
+from musecode_jupyter.agents.repomap.render import render
 from musecode_jupyter.runtime.command import Command, CommandAnswer
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import ToolProblem
@@ -84,7 +87,10 @@ def test_when_the_time_of_a_call_is_up_the_next_one_goes_on(tree: Path) -> None:
     kept = Kept()
     first = mapped(kept, tree, Limits(seconds=1.0, file=600.0))
     assert {first.facts[name].note for name in ("d_questions.rs", "z.py")} == {NOT_YET}
-    assert mapped(kept, tree, SHORT).facts["z.py"].symbols
+    assert "of them not looked into yet: there was no time; ask again\n" in render(first, Focus())
+    second = mapped(kept, tree, SHORT)
+    assert second.facts["z.py"].symbols
+    assert "ask again" not in render(second, Focus())
 
 
 def test_a_file_over_which_the_parser_breaks_down_costs_only_itself(
