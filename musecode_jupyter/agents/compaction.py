@@ -208,7 +208,7 @@ class ContextKeeper:
         total = sum(each.tokens for each in shown)
         await self.log.append(
             "context.masked",
-            {"calls": calls, "shown": total, "saved": saved, "point": point},
+            {"calls": calls, "output": total, "saved": saved, "point": point},
             agent=agent,
             turn=record.turn,
             cause=(newest,),

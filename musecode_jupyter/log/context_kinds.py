@@ -21,7 +21,7 @@ class ContextMasked(Payload):
     """From here on, the prompts of the envelope's `agent` have a line in place of each of these outputs."""
 
     calls: list[MaskedCall]
-    shown: int = Field(description="tokens of tool output that was shown before, estimated")
+    output: int = Field(description="tokens of tool output that was shown before, estimated")
     saved: int = Field(description="tokens that the lines save, estimated")
     point: int = Field(description="tokens of tool output at which masking is due")
 

@@ -107,7 +107,8 @@ class GoalsReducer:
 
     name = "goals"
     kinds = kinds_with("goal.") | {
-        *("session.forked", "task.leased", "agent.woken", "merge.bounced", "budget.exceeded", "tool.requested"),
+        *("session.forked", "task.leased", "agent.woken", "critique.asked"),
+        *("merge.bounced", "budget.exceeded", "tool.requested"),
         *("model.requested", "model.retried", "model.completed", "model.failed", "model.abandoned"),
     }
 

@@ -24,7 +24,7 @@ from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.tools.binding import bound, changed
 from musecode_jupyter.tools.files import write_atomic
 from musecode_jupyter.tools.pictures import recorded
-from musecode_jupyter.tools.registry import Outcome, Place, Registry, Tool, ToolContext, Write
+from musecode_jupyter.tools.registry import Outcome, Place, Registry, Tool, ToolContext, Write, no_such_tool
 from musecode_jupyter.tools.state import OpenCall, ToolsState
 
 logger = logging.getLogger(__name__)
@@ -156,9 +156,8 @@ class Executor:
         """Make one call. Never raises for what goes wrong in the call: that is its result."""
         tool, arguments, problem = self._parse(formed)
         offered = self.offered(agent) if formed.origin == "model" else None
-        if tool is not None and offered is not None and tool.name not in offered:
-            problem = f"There is no tool {tool.name!r}. The tools are: {', '.join(sorted(offered))}."
-            tool = None
+        if offered is not None and formed.name not in offered:
+            tool, problem = None, no_such_tool(formed.name, offered)
         # Not waited for: what comes next is durable after it, and a call that is logged must not be left by a stop.
         requested = self._request(formed, arguments, agent, turn, cause)
         self._together[requested.seq] = formed.together

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
@@ -163,8 +163,7 @@ class Registry:
         return tool
 
     def _unknown(self, name: str) -> ToolProblem:
-        known = ", ".join(sorted(tool.name for tool in self.tools.values() if tool.offered))
-        return ToolProblem(f"There is no tool {name[:_NAME]!r}. The tools are: {known}.")
+        return ToolProblem(no_such_tool(name, (tool.name for tool in self.tools.values() if tool.offered)))
 
     def parse(self, name: str, arguments: str) -> tuple[Tool, dict[str, Any]]:
         """Validate the model's own argument text; ToolProblem says what is wrong with it."""
@@ -192,3 +191,8 @@ class Registry:
 def _place(loc: tuple[int | str, ...]) -> str:
     # A name that the model made up can be as long as its whole answer.
     return ".".join(str(part) for part in loc)[:_NAME] or "arguments"
+
+
+def no_such_tool(name: str, known: Iterable[str]) -> str:
+    """What a model is told that calls a tool which it does not have, of those that are `known`."""
+    return f"There is no tool {name[:_NAME]!r}. The tools are: {', '.join(sorted(known))}."

@@ -212,13 +212,21 @@ class TestModelErrors:
             ("run", "{not json", "Send one JSON object"),
             ("run", "[1]", "one JSON object"),
             ("run", "", "command: Field required"),
-            ("compile", '{"path": "a"}', "The tools are: check_claim, claim, edit, propose_tasks, read, run, search"),
+            (
+                "compile",
+                '{"path": "a"}',
+                "The tools are: check_claim, claim, edit, map, propose_tasks, read, run, search",
+            ),
             ("read", '{"path": 5}', "path: Input should be a valid string"),
             ("read", '{"path": "answer.txt", "colour": 1}', "colour: Extra inputs"),
             ("read", '{"path": "answer.txt", "start_line": "one"}', "start_line: Input should be"),
             ("run", '{"command": "true", "timeout": NaN}', "NaN is not allowed"),
             ("run", '{"command": "true", "command": "false"}', "a key occurs twice"),
-            ("locate", '{"check": 1}', "The tools are: check_claim, claim, edit, propose_tasks, read, run, search"),
+            (
+                "locate",
+                '{"check": 1}',
+                "The tools are: check_claim, claim, edit, map, propose_tasks, read, run, search",
+            ),
             ("read", '{"path": "../secret.txt"}', "leads out of the worktree"),
         ]
         calls = [Call(name, arguments) for name, arguments, _ in wrong]
