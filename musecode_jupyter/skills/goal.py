@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from musecode_jupyter.agents.claims.harness import assert_result
+from musecode_jupyter.agents.claims.text import relied_lines
 from musecode_jupyter.agents.critiques.changed import Asked
 from musecode_jupyter.agents.critiques.gate import all_said, judge
 from musecode_jupyter.agents.critiques.review import Change, Reviews, discard, review_path
@@ -383,6 +384,8 @@ class GoalRunner:
         }
         if critiques := card_lines(self._t.log, self.goal, None):
             card["critiques"] = critiques
+        if claims := relied_lines(self._t.log, record.agent, self._workspace.of_goal(self.goal)):
+            card["claims relied on"] = claims
         asked = Candidate(merge.ref, merge.target, merge.merged_commit, record.agent, branch)
         refused = await refusal(self._t, asked, card)
         if refused is None:

@@ -199,3 +199,31 @@ def test_what_it_claims_goes_with_its_answer_and_is_taken_back_from_whoever_has_
     assert ("lead", [number]) in told
     assert ("explorer", [number]) in told
     assert prove(folder).problem is None
+
+
+def test_the_card_of_a_landing_says_what_the_work_relies_on(repo: Repo) -> None:
+    cited = {"kind": "file", "path": "other.txt", "first_line": 1, "text": "other"}
+    claim = {"text": "other.txt says other", "type": "location", "evidence": [cited]}
+    steps = [read("other.txt"), Answer("", [Call("claim", claim)]), Answer("It says other.")]
+
+    def model(request: ParsedRequest) -> Answer:
+        if is_explorer(request):
+            return steps.pop(0) if len(steps) > 1 else steps[0]
+        done = sum(item["type"] == "tool_result" for item in request.items)
+        return [ask("What does other.txt say?"), EDIT, DONE][min(done, 2)]
+
+    chosen = {"crew": "on", "approvals": "ask"}
+    with (
+        ModelServer(model) as server,
+        session_on(server.base_url, repo.root, interactive=True, **chosen) as session,
+    ):
+        watch = Watch(session)
+        handle = start(session)
+        asked = watch.until("approval.requested", action="land")
+        (number,) = [seq for seq, each in session.claims.claims.items() if each.author == "explorer"]
+        said = f"claim {number} of explorer, supported: other.txt says other"
+        assert asked.data["shown"]["claims relied on"] == [said]
+        session.answer(asked.seq, "approve", by="test")
+        assert end(handle).met
+        folder = session.folder
+    assert prove(folder).problem is None

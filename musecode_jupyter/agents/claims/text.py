@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.claims.labels import Standing
 from musecode_jupyter.agents.claims.rechecks import cited_now
 from musecode_jupyter.agents.claims.retract import fallout, resting_tasks, wording
@@ -30,6 +31,18 @@ def claims_text(state: ClaimsState) -> str:
         if relying:
             lines.append(f"   relied on by {', '.join(relying)}")
     return "\n".join(lines)
+
+
+def relied_lines(log: EventLog, agent: str, worktree: int | None) -> list[str]:
+    """The claims of agents on which work of `agent` in `worktree` relies, a line each with how it stands."""
+    state = log.state("claims")
+    assert isinstance(state, ClaimsState)
+    how = state.standings()
+    return [
+        f"claim {seq} of {claim.author}, {how[seq].label}: {claim.text}"
+        for seq, claim in state.claims.items()
+        if not claim.replaced and claim.author != HARNESS and state.relies(agent, seq, worktree)
+    ]
 
 
 def _relying(state: ClaimsState, number: int, how: dict[int, Standing]) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from musecode_jupyter.agents.claims.text import relied_lines
 from musecode_jupyter.agents.critiques.text import card_lines
 from musecode_jupyter.agents.landing.checks import as_checks, clean_place, run_commands
 from musecode_jupyter.agents.landing.move import move
@@ -253,6 +254,8 @@ class MergeQueue:
             card["reviews"] = [f"{review.validator}: {review.why or 'agrees'}" for review in record.reviewed]
         if critiques := card_lines(self._t.log, work.goal, work.task):
             card["critiques"] = critiques
+        if claims := relied_lines(self._t.log, work.agent, work.worktree):
+            card["claims relied on"] = claims
         return card
 
     async def _move(self, seq: int, work: Work, merged: Merged) -> Verdict | None:

@@ -105,12 +105,13 @@ class RerunLog:
             self._come(event)
             self.on_world(event)
 
-    def wake(self) -> bool:
-        """Let come about all up to the next turn of a standing agent; False if none begins any more."""
+    def wake(self, before: int) -> bool:
+        """Let come about all up to the next turn of a standing agent; False if none begins before event `before`."""
         woken = next((event for event in self._world[self._reached :] if event.kind == "agent.woken"), None)
-        if woken is not None:
-            self.reach(woken.seq)
-        return woken is not None
+        if woken is None or woken.seq >= before:
+            return False
+        self.reach(woken.seq)
+        return True
 
     def answer(self, to: int) -> None:
         """Let come about all that came of the call, request or question `to`."""

@@ -64,6 +64,10 @@ class Schedule:
             if not future.done():
                 future.set_exception(RecordEnds("nothing more is recorded"))
 
+    def next_seq(self) -> int:
+        """The first event that somebody waits for; beyond all events if there is none."""
+        return min((each[0].seq for each in self._waiting if each[0] is not None), default=_NEVER)
+
     def release(self) -> bool:
         """Let the first of what is awaited come about; False if nothing can."""
         entry = min(self._waiting, key=lambda each: _NEVER if each[0] is None else each[0].seq, default=None)

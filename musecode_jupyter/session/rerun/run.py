@@ -196,8 +196,8 @@ class _Work:
                     turn.cancel()
                 self._schedule.end()
                 continue
-            # What somebody waits for that never came does not keep others from going on meanwhile.
-            if self._schedule.release() or self._log.wake():
+            # A standing agent's turn begins before what came of it comes about, and also where all others wait in vain.
+            if self._log.wake(self._schedule.next_seq()) or self._schedule.release():
                 continue
             if stopped:
                 self._schedule.end()
