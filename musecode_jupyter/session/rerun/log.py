@@ -54,6 +54,7 @@ class RerunLog:
         self._left_of: dict[str, dict[int, Event]] = {}
         self._reached = 0
         self._world: list[Event] = []
+        self._letters: list[Event] = []
         self._states: list[Event] = []
         self._effects: dict[int, list[Event]] = {}
         self._several = False
@@ -83,8 +84,12 @@ class RerunLog:
         self._world = [
             event
             for event in stretch.events
-            if not issued(event) and event.seq not in states and _answers(event) is None
+            if not issued(event)
+            and event.seq not in states
+            and _answers(event) is None
+            and event.kind != "mail.delivered"
         ]
+        self._letters = [event for event in stretch.events if event.kind == "mail.delivered"]
         self._effects = {}
         for event in stretch.events:
             if (asked_by := _answers(event)) is not None and not issued(event):
@@ -104,6 +109,12 @@ class RerunLog:
             self._reached += 1
             self._come(event)
             self.on_world(event)
+
+    def deliver(self, to: str, seq: int) -> None:
+        """Let come about what mail came into the conversation of `to` up to event `seq`: that is between two steps."""
+        for event in [each for each in self._letters if each.agent == to and each.seq <= seq]:
+            self._letters.remove(event)
+            self._come(event)
 
     def wake(self, before: int) -> bool:
         """Let come about all up to the next turn of a standing agent; False if none begins before event `before`."""

@@ -113,6 +113,7 @@ class Rerun:
         following = self.log.next_by(agent)
         if following is not None:
             self.log.reach(following.seq - 1)
+            self.log.deliver(agent, following.seq - 1)
         if not self.goes_on(agent) or (following is not None and _from_outside(following)):
             if self.stretch.stopped:
                 await self.schedule.until(None, agent)
