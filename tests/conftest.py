@@ -78,6 +78,8 @@ def _own_folders_and_no_keys(tmp_path_factory: pytest.TempPathFactory) -> Iterat
         patch.setenv("JUPYTER_CONFIG_DIR", str(home / "jupyter" / "config"))
         patch.setenv("JUPYTER_RUNTIME_DIR", str(home / "jupyter" / "runtime"))
         patch.setenv("IPYTHONDIR", str(home / "ipython"))
+        # What this run's own plugins cost is not to be paid by each check of a goal that runs pytest.
+        patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         # Those of the crew ask for it: in the others a scripted model plays one agent.
         patch.setenv("MUSECODE_CREW", "off")
         # The user's git identity, hooks and aliases must not decide how a test ends.

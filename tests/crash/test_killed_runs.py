@@ -23,7 +23,7 @@ from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.session.replay import prove
 
-POINTS = int(os.environ.get("MUSECODE_CRASH_POINTS", "4"))
+POINTS = int(os.environ.get("MUSECODE_CRASH_POINTS", "2"))
 EVENTS_OF_A_RUN = 75
 DEADLINE_S = 120
 RESULTS = {"tool.finished", "tool.failed", "tool.cancelled", "tool.unknown"}

@@ -50,6 +50,7 @@ class Worker:
         return Answer("It is corrected.") if edited else Answer("I correct it.", [edit])
 
 
+@pytest.mark.skipif(not LONG, reason="minutes: run by make crash")
 def test_a_long_run_with_kills_repeats_nothing_loses_nothing_and_stays_small(tmp_path: Path) -> None:
     repo = Repo(tmp_path / "repo")
     text = "".join(f"line {n} has a few words\n" for n in range(60))

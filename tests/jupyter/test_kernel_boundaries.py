@@ -107,6 +107,7 @@ def one(seq: int, folder: Path) -> int | None:
     return len(before)
 
 
+@pytest.mark.skipif(not LONG, reason="two kernels: run by make crash")
 @pytest.mark.timeout(120)
 def test_a_kernel_that_is_killed_at_an_event_goes_on_in_a_new_one(tmp_path: Path, rng: random.Random) -> None:
     one(rng.choice(SAMPLE), tmp_path / "sample")

@@ -7,6 +7,7 @@ mail and build on it, until one of them finds otherwise. Mail is put into the lo
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -157,6 +158,8 @@ def test_with_the_layer_no_commit_lands_that_carries_it(tmp_path: Path) -> None:
     assert proof.commands
 
 
+@pytest.mark.crash
+@pytest.mark.skipif("MUSECODE_CRASH_POINTS" not in os.environ, reason="run by make crash")
 def test_without_the_layer_every_commit_that_was_built_on_it_lands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
