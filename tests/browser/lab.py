@@ -160,9 +160,19 @@ def _read_log(server: subprocess.Popen[str], log: list[str], found: queue.Queue[
     found.put(None)
 
 
+def of_lab_alone(stack: str) -> bool:
+    """Whether an error came about in JupyterLab's own scripts, or other extensions', with none of ours on the stack.
+
+    A view of ours is loaded from a `blob:`, the extension from a folder of its name.
+    """
+    frames = re.findall(r"(?:https?|blob|file):[^\s)]+", stack)
+    theirs = [each for each in frames if re.search(r"/static/lab/|/lab/extensions/(?!musecode)", each)]
+    return bool(frames) and len(theirs) == len(frames) and "blob:" not in stack
+
+
 @contextmanager
 def chromium_page(width: int = 1400, height: int = 1000) -> Iterator[Page]:
-    """A page in a new Chromium; errors of its scripts are collected in the list `page.script_errors`."""
+    """A page in a new Chromium; errors of our scripts are collected in the list `page.script_errors`."""
     from playwright.sync_api import sync_playwright
 
     executable = find_chromium()
@@ -172,7 +182,10 @@ def chromium_page(width: int = 1400, height: int = 1000) -> Iterator[Page]:
         try:
             page = browser.new_page(viewport={"width": width, "height": height})
             errors: list[str] = []
-            page.on("pageerror", lambda error: errors.append(str(error)))
+            page.on(
+                "pageerror",
+                lambda error: None if of_lab_alone(error.stack or "") else errors.append(error.stack or str(error)),
+            )
             page.script_errors = errors  # type: ignore[attr-defined]
             yield page
         finally:
