@@ -10,8 +10,9 @@ from functools import partial
 
 from pydantic import Field
 
+from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.claims.tools import claims_of
-from musecode_jupyter.agents.crew_state import FILES, HARNESS, CrewState
+from musecode_jupyter.agents.crew_state import FILES, CrewState
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mail.box import Mailbox
 from musecode_jupyter.agents.mind import Task

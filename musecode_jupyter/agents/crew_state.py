@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
+from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.log.events import Event
 
-HARNESS = "harness"
 FILES = "files"
 """Topic of the letters that say which files have changed."""
 

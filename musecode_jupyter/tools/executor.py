@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -114,12 +113,6 @@ class Executor:
         self.offered = offered
         self._room = room
         self._together: dict[int, int] = {}
-
-    def limited_to(self, names: frozenset[str]) -> Executor:
-        """The same for whoever may call no other tools than these, whatever they ask for."""
-        limited = copy(self)
-        limited.registry = Registry({name: tool for name, tool in self.registry.tools.items() if name in names})
-        return limited
 
     @property
     def state(self) -> ToolsState:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from musecode_jupyter.agents.critiques.changed import Asked
 from musecode_jupyter.agents.critiques.drafts import Draft, merged, of_mechanical, of_raised
-from musecode_jupyter.agents.critiques.finding_tool import FINDING, SETTLE, Settled, raised_since, settled_since
+from musecode_jupyter.agents.critiques.finding_tool import Settled, raised_since, settled_since
 from musecode_jupyter.agents.critiques.mechanical import MECHANICAL, Spot, look_at, mechanical_findings, standing
 from musecode_jupyter.agents.critiques.mode import ReviewMode
 from musecode_jupyter.agents.critiques.state import CritiquesState, Finding, scope_of
@@ -30,8 +30,6 @@ from musecode_jupyter.workspace.worktrees import discard_detached
 
 logger = logging.getLogger(__name__)
 
-REVIEW_TOOLS = frozenset({"read", "search", FINDING, SETTLE})
-"""All that a reviewer can call: nothing that writes, and nothing that starts a process."""
 MAX_STEPS = 16
 """Model calls that one pass may take; what it has raised until then counts."""
 MAX_ROUNDS = 2
@@ -195,7 +193,7 @@ class Reviews:
                 raise PassOver(f"{agent} has used its {MAX_STEPS} model calls.")
             await self.loop.checkpoint(task)
 
-        loop = replace(self.loop, executor=self.loop.executor.limited_to(REVIEW_TOOLS), checkpoint=checkpoint)
+        loop = replace(self.loop, checkpoint=checkpoint)
         await log.append("agent.state", {"state": "running", "why": f"reviews {change.scope}"}, agent=agent)
         try:
             await loop.turn(Task(agent, place, seq, change.goal))
