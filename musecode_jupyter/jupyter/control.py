@@ -89,14 +89,17 @@ class Control:
     def changed(self) -> None:
         """Something happened: pages are told soon, once for many events."""
         if not self._soon:
+            if self._timer is not None:
+                self._timer.cancel()
             self._soon = True
-            asyncio.get_running_loop().call_later(SOON_S, self.beat)
+            self._timer = asyncio.get_running_loop().call_later(SOON_S, self.beat)
 
     def quiet(self) -> None:
         """The session is closed: tell pages a last time."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        self._timer = None
+        self._soon = self._was_on = False
         self._publish(STATE, {"pending": 0, "running": False})
 
     async def apply(self, proposal: Proposal) -> str:

@@ -187,17 +187,14 @@ class Host:
         session, self._session = self._session, None
         # Whoever keeps a handle of a goal keeps the session, and must not keep us.
         session.while_waiting = None
-        if self._unsubscribe is not None:
-            session.post(self._unsubscribe)
-        if self._control is not None:
-            session.post(self._control.quiet)
+        session.post(self._leave)
         try:
             session.close(reason)
         finally:
             for view in [*self._timelines, *self._approvals, *self._critiques]:
                 with contextlib.suppress(Exception):
                     view.close()
-            self._timelines, self._approvals, self._critiques, self._cards, self._on_end = [], [], [], {}, []
+            self._timelines, self._approvals, self._critiques, self._on_end = [], [], [], []
 
     def shutdown(self) -> None:
         """Close the session, leave the notebook alone, and end the runtime thread."""
@@ -331,6 +328,15 @@ class Host:
 
         session.post(subscribe)
         atexit.register(self._at_exit)
+
+    def _leave(self) -> None:
+        # Closing takes a while, in which a page may ask how things stand: nobody waits for its user any more.
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+        self._cards.clear()
+        if self._control is not None:
+            self._control.quiet()
 
     def _feed(self, session: Session, event: Event) -> None:
         summary = summarise(event)

@@ -464,6 +464,43 @@ def test_requests_on_the_control_channel_are_answered_while_a_cell_blocks(start:
     kernel.finish(blocking)
 
 
+ASKED_WHILE_IT_CLOSES = """
+import threading, time
+host = get_ipython().magics_manager.registry["MuseMagics"].host
+handlers, arrived = get_ipython().kernel.control_handlers, threading.Event()
+serve = handlers["musecode_request"]
+handlers["musecode_request"] = lambda *message: (serve(*message), arrived.set())[0]
+session, answered = host.open, []
+session.post(lambda: session.core.log.on_durable(
+    lambda event: event.kind == "session.closed" and (flag.touch(), answered.append(arrived.wait(30)))
+))
+arrived.clear()
+"""
+
+
+def test_who_asks_while_the_session_closes_is_told_of_no_question(start: Start, tmp_path: Path) -> None:
+    """The page asks whenever the kernel says that something has changed, and showed the question for good: the session
+    takes a while to close, and the extension that is being unloaded says nothing afterwards."""
+    kernel, flag = start(), tmp_path / "closing"
+    kernel.run("%load_ext musecode_jupyter")
+    kernel.run("%muse ask hello")
+    kernel.run(f"import pathlib; flag = pathlib.Path({str(flag)!r})")
+    kernel.run(ASKED_WHILE_IT_CLOSES)
+    call = call_code("never = 1", namespace="own")
+    kernel.run(f"import asyncio; asking = asyncio.ensure_future(session.ask({call!r}))")
+    wait_for_kind(tmp_path / "home", "approval.requested")
+    limit = time.monotonic() + 30
+    while not control(kernel, type="state")["pending"]:
+        assert time.monotonic() < limit
+    kernel.run("arrived.clear()")
+    closing = kernel.send("%muse close")
+    kernel.wait_until(flag.exists, 30, "the session does not close")
+    state = control(kernel, type="state")
+    assert (state["pending"], state["running"]) == ([], False)
+    kernel.finish(closing)
+    assert kernel.run("answered").result == "[True]"
+
+
 @pytest.mark.parametrize("door", ["page", "interrupt"])
 def test_a_stop_ends_the_question_that_a_cell_waits_for(start: Start, tmp_path: Path, door: str) -> None:
     """It ended goals only: the page said that no goal was running, and nothing ended an answer that went astray."""

@@ -28,6 +28,7 @@ class Crew {
   private readonly problem = h("div", { class: "muse-notice", role: "alert", hidden: true });
   private asked = false;
   private again = false;
+  private ends = 0;
   private readonly close: () => void;
 
   constructor(
@@ -57,10 +58,12 @@ class Crew {
     this.asked = true;
     while (this.again) {
       this.again = false;
+      const ends = this.ends;
       try {
         const state = await ask<KernelState>(this.kernel, { type: "state", document: this.panel.context.path });
-        // An answer that came too late would take back what the kernel has said meanwhile.
-        if (!this.again) this.take(state.pending, state.running);
+        // An answer that came too late would take back what the kernel has said meanwhile, or speak of a process
+        // that has ended.
+        if (!this.again && ends === this.ends) this.take(state.pending, state.running);
       } catch {
         // The kernel is gone, or the extension in it: it will say so itself if there is something to ask for.
       }
@@ -76,6 +79,7 @@ class Crew {
 
   /** The process behind the kernel has ended: nobody waits for an answer, and nothing runs. */
   ended(): void {
+    this.ends++;
     this.take([], false);
     this.tell({ ok: true });
   }
