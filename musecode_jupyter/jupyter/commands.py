@@ -130,9 +130,20 @@ def _agents(host: Host, _rest: str) -> None:
 
 
 def _steer(host: Host, rest: str) -> None:
+    now, rest = steering(rest)
     agent, _, text = rest.partition(" ")
-    host.opened().call(lambda core: core.steer(text, agent))
-    print(f"{agent} reads it before its next step.")
+    print(steered(agent, host.opened().call(lambda core: core.steer(text, agent, now=now))))
+
+
+def steering(text: str) -> tuple[bool, str]:
+    """Whether the text begins with --now, and what follows."""
+    word, _, rest = text.strip().partition(" ")
+    return (True, rest.strip()) if word == "--now" else (False, text.strip())
+
+
+def steered(agent: str, ended: bool) -> str:
+    """What is said of a message to `agent`, whose command was `ended` for it or not."""
+    return f"{agent} reads it {'now: its command was ended' if ended else 'before its next step'}."
 
 
 def _stop(host: Host, rest: str) -> None:

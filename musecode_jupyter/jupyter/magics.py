@@ -64,7 +64,8 @@ class MuseMagics(Magics):  # type: ignore[misc]
     @argument(
         "words",
         nargs="*",
-        help="the goal; or pause, resume, stop, clear, steer TEXT, edit [TEXT] with new limits; nothing: show the goal",
+        help="the goal; or pause, resume, stop, clear, steer [--now] TEXT, edit [TEXT] with new limits; "
+        "nothing: show the goal",
     )
     @argument("--verify", action="append", default=[], metavar="CMD", help="must exit with 0 (repeatable)")
     @argument("--budget", metavar="5usd", help="money that the goal may cost")
@@ -103,7 +104,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
     def muse(self, line: str, cell: str | None = None) -> Any:
         """Talk to the crew and look at the session.
 
-        %muse ask TEXT · agents · steer AGENT TEXT · stop · timeline [--agent A] [--kind K] [--since SEQ] ·
+        %muse ask TEXT · agents · steer [--now] AGENT TEXT · stop · timeline [--agent A] [--kind K] [--since SEQ] ·
         show SEQ · search [--limit N] TEXT · cells [on|off|CELL] · vars [PATTERN] · run CODE · tasks · merges ·
         map [PATH|SYMBOL|WORDS] ·
         claims [--why N · retract N [WHY]] · critiques [answer N TEXT · accept N · withdraw N] ·
@@ -245,8 +246,10 @@ class MuseMagics(Magics):  # type: ignore[misc]
 
     def _steer(self, text: str) -> None:
         # Taken as typed: an apostrophe or a dash in it is no quotation and no option.
-        self._active().steer(text.strip())
-        print("The agent reads it before its next step.")
+        from musecode_jupyter.jupyter.commands import steered, steering
+
+        now, text = steering(text)
+        print(steered("The agent", self._active().steer(text, now=now)))
 
     def _edit(self, text: str, arguments: Any) -> None:
         if _fixed_options(arguments):

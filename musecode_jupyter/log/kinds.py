@@ -351,6 +351,7 @@ class ToolFailed(Payload):
 
     call: int
     output: str
+    broken_off: bool = Field(default=False, description="whether a message to the agent ended it before its time")
 
 
 class ToolCancelled(Payload):

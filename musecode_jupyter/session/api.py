@@ -132,9 +132,9 @@ class GoalHandle:
         """End what runs, at once; what was done so far is kept."""
         self.session.call(lambda core: core.stop(self.number))
 
-    def steer(self, text: str) -> None:
-        """Tell the agent something while it works."""
-        self.session.call(lambda core: core.steer(text))
+    def steer(self, text: str, *, now: bool = False) -> bool:
+        """Tell the agent something while it works. `now` ends the command that it runs; returns whether it ran one."""
+        return self.session.call(lambda core: core.steer(text, now=now))
 
     def diff(self) -> str:
         """The landed diff, or what the worktree holds so far."""

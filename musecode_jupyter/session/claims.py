@@ -100,7 +100,7 @@ async def retract(core: SessionCore, number: int, why: str) -> str:
     await core.log.flush()
     card = fallout(core.log, number).card()
     resting = await pause_tasks(core, number)
-    correct(core.log, partial(_say, core), only=(number,))
+    correct(core.log, partial(_say, core), only=(number,), urgent=True)
     await core.log.flush()
     return card if not resting else f"{card}\nThese tasks wait; `%goal resume` goes on with them: {', '.join(resting)}."
 

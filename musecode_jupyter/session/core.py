@@ -593,13 +593,17 @@ class SessionCore:
         stopped = {"goal": goal, "state": state, "why": why}
         await self.log.append("goal.stopped", stopped, agent=self.record(goal).agent, cause=(goal,))
 
-    async def steer(self, text: str, agent: str = LEAD_NAME) -> None:
-        """Say something to an agent that may be busy; it is in the next request that the agent makes."""
+    async def steer(self, text: str, agent: str = LEAD_NAME, *, now: bool = False) -> bool:
+        """Say something to an agent that may be busy; it is in the next request that the agent makes.
+
+        `now` ends the command that the agent runs. Returns whether there was one.
+        """
         if not text.strip():
             raise UsageProblem("What do you want to say? Give the text.")
         if agent not in self.agents.agents:
             raise UsageProblem(f"There is no agent {agent!r}. There are: {', '.join(self.agents.agents)}.")
-        await self.log.append("user.steer", {"text": text, "to": agent}, agent="user")
+        said = await self.log.append("user.steer", {"text": text, "to": agent}, agent="user")
+        return now and bool(self.executor.underway.end(agent, said.seq))
 
     async def wait(self, goal: int) -> GoalRecord:
         """Wait until the goal does not run any more; cancelling ends the wait only."""

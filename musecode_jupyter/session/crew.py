@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def make_crew(core: SessionCore) -> Crew:
     """The crew of a session; nothing is begun."""
-    return Crew(core.log, core.loop, Mailbox(core.log), partial(_goal_of, core))
+    return Crew(core.log, core.loop, Mailbox(core.log, core.executor.underway.end), partial(_goal_of, core))
 
 
 def _goal_of(core: SessionCore, agent: str) -> int | None:

@@ -25,6 +25,7 @@ from musecode_jupyter.tools.files import write_atomic
 from musecode_jupyter.tools.pictures import recorded
 from musecode_jupyter.tools.registry import Outcome, Place, Registry, Tool, ToolContext, Write, no_such_tool
 from musecode_jupyter.tools.state import OpenCall, ToolsState
+from musecode_jupyter.tools.underway import BrokenOff, Underway
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ CUT_OUT = (
     "The arguments hold what looks like a secret. It was cut out before they were written down, so the call was not "
     "made. Let the program take it from its environment or from a file, or use a placeholder."
 )
+BROKEN_OFF = "Ended before its time, by a message that comes next. What it did to files stays."
+NOT_BEGUN = "Not made: a message ended the call before it. Read that first."
 MARKED = (
     "The new text holds [redacted:...], which stands for a secret that you were not shown; it would be written in the "
     "secret's place. Edit around it, in smaller pieces."
@@ -60,7 +63,7 @@ class FormedCall:
 
 @dataclass(frozen=True)
 class CallResult:
-    """The one result of a call. `ended` is finished, failed, cancelled or unknown."""
+    """The one result of a call. `ended` is finished, failed, cancelled or unknown; `broken_off`: by a message."""
 
     call: int
     ended: str
@@ -68,6 +71,7 @@ class CallResult:
     ok: bool
     exit: int | None = None
     seconds: float = 0.0
+    broken_off: bool = False
 
 
 class KeepFiles(Protocol):
@@ -113,6 +117,7 @@ class Executor:
         self.offered = offered
         self._room = room
         self._together: dict[int, int] = {}
+        self.underway = Underway()
 
     @property
     def state(self) -> ToolsState:
@@ -131,10 +136,16 @@ class Executor:
         typed: frozenset[str],
         cause: int,
     ) -> list[CallResult]:
-        """Make the calls in order, neighbouring reads in parallel; results come in the order of the calls."""
+        """Make the calls in order, neighbouring reads in parallel; results come in the order of the calls.
+
+        Behind one that a message broke off no further ones are made, and have no result here.
+        """
         results: list[CallResult] = []
         batch: list[FormedCall] = []
         for call in [replace(each, together=len(calls)) for each in calls]:
+            if results and results[-1].broken_off:
+                self.leave(call, NOT_BEGUN, agent=agent, turn=turn, cause=cause)
+                continue
             if not self._is_read(call):
                 results += await self._parallel(batch, agent, turn, place, typed, cause)
                 batch = []
@@ -327,6 +338,9 @@ class Executor:
                 if started:
                     await to_the_end(self._files_after(tool, context, ended=False))
             raise
+        except BrokenOff as broken:
+            await self._files_after(tool, context, ended=False)
+            return await self._fail(seq, agent, turn, BROKEN_OFF, broken_off=broken.by)
         except LogError:
             raise
         except Exception as error:
@@ -426,7 +440,11 @@ class Executor:
     async def _run(self, tool: Tool, parsed: Any, context: ToolContext, turn: int) -> Outcome:
         assert tool.run is not None
         await self._started(tool, context, turn)
-        outcome = await tool.run(context, parsed)
+        running = tool.run(context, parsed)
+        if tool.effect == "process":
+            outcome = await self.underway.run(context.call, context.agent, running)
+        else:
+            outcome = await running
         self.observe(context.call, context.agent, turn, context.place, outcome)
         return outcome
 
@@ -535,12 +553,12 @@ class Executor:
         )
         return CallResult(seq, "finished", event.data["output"], outcome.ok, outcome.exit, outcome.seconds)
 
-    async def _fail(self, seq: int, agent: str, turn: int, why: str) -> CallResult:
+    async def _fail(self, seq: int, agent: str, turn: int, why: str, *, broken_off: int | None = None) -> CallResult:
         self._together.pop(seq, None)
-        event = await self._log.append(
-            "tool.failed", {"call": seq, "output": why}, agent=agent, turn=turn, cause=(seq,)
-        )
-        return CallResult(seq, "failed", event.data["output"], False)
+        data = {"call": seq, "output": why, "broken_off": broken_off is not None}
+        cause = (seq,) if broken_off is None else (seq, broken_off)
+        event = await self._log.append("tool.failed", data, agent=agent, turn=turn, cause=cause)
+        return CallResult(seq, "failed", event.data["output"], False, broken_off=broken_off is not None)
 
     def _post(self, kind: str, data: dict[str, Any], agent: str, turn: int, cause: int) -> Event:
         return self._log.post(kind, data, agent=agent, turn=turn, cause=(cause,))

@@ -117,3 +117,12 @@ def test_a_question_is_delivered_in_a_turn_of_its_own(tmp_path: Path) -> None:
         await box.log.close()
 
     asyncio.run(story())
+
+
+def test_only_mail_that_may_interrupt_ends_what_its_recipient_runs(tmp_path: Path) -> None:
+    ended: list[tuple[str, int]] = []
+    box = Mailbox(mailbox(tmp_path / "log").log, lambda to, letter: ended.append((to, letter)))
+    box.send("harness", "lead", subject="note", topic="a", text="by the way", priority="interrupt")
+    box.send("harness", "lead", subject="claim", topic="b", text="it is wrong", priority="next")
+    sent = box.send("harness", "lead", subject="claim", topic="c", text="it is wrong", priority="interrupt")
+    assert ended == [("lead", sent.seq)]

@@ -192,6 +192,35 @@ class TestUserInControl:
         assert said(server.requests[1].json)[-1] == "mind the accents"
         assert [r.status for r in server.requests] == [200, 200]
 
+    def test_a_message_that_cannot_wait_ends_the_command_and_its_agent_goes_on(
+        self, repo: Repo, tmp_path: Path
+    ) -> None:
+        signal = Signal(tmp_path / "signal")
+        long = run_of(f"sleep 300 & echo $$ $! > {signal.path}; wait")
+        both = Answer("", [*long.calls, *run_of("echo late > late.txt").calls])
+        with (
+            ModelServer(Steps([both, EDIT, DONE])) as server,
+            session_on(server.base_url, repo.root, sandbox="plain") as session,
+        ):
+            handle = start(session)
+            pids = signal.read()
+            assert handle.steer("not this one", now=True)
+            assert end(handle).met
+            assert not handle.steer("anything else", now=True)
+            events, folder = session.events(), session.folder
+        assert [pid for pid in pids if runs(pid)] == []
+        ended, left = results(server.requests[1].json)
+        assert executor.BROKEN_OFF in ended
+        assert executor.NOT_BEGUN in left
+        assert said(server.requests[1].json)[-1] == "not this one"
+        (failed,) = only(events, "tool.failed")
+        (steered, _) = only(events, "user.steer")
+        assert failed.data["broken_off"]
+        assert failed.cause == (failed.data["call"], steered.seq)
+        assert not (repo.root / "late.txt").exists()
+        assert len(only(events, "tool.requested")) == len([e for e in events if e.kind in CLOSING])
+        assert prove(folder, commands=True).ok
+
     def test_the_last_word_is_not_the_last_if_the_user_spoke_meanwhile(self, repo: Repo) -> None:
         script = Held([EDIT, DONE, Answer("Heard.")], hold=1)
         with ModelServer(script) as server, session_on(server.base_url, repo.root) as session:

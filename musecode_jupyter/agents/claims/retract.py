@@ -161,12 +161,15 @@ def correction_text(state: ClaimsState, claim: int, standing: Standing) -> str:
     return f"About claim {claim} ({text!r}): {wording(standing)} {rest}"
 
 
-def correct(log: EventLog, tell: Tell, only: Iterable[int] | None = None) -> list[Correction]:
-    """Send the corrections that are due with `tell`, and return them. Nothing is sent twice, after a restart either."""
+def correct(log: EventLog, tell: Tell, only: Iterable[int] | None = None, *, urgent: bool = False) -> list[Correction]:
+    """Send the corrections that are due with `tell`, and return them. Nothing is sent twice, after a restart either.
+
+    `urgent`: what an agent runs because of it is ended.
+    """
     sent = due(_state(log), only)
     for each in sent:
         standing = _state(log).standing(each.claim)
-        priority = "digest" if standing.label == "stale" else "next"
+        priority = "digest" if standing.label == "stale" else "interrupt" if urgent else "next"
         tell(
             each.to,
             topic=f"claim {each.claim}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from musecode_jupyter.agents.mail.policy import Subject, judge
@@ -13,9 +13,13 @@ from musecode_jupyter.log.events import Event
 
 @dataclass(frozen=True)
 class Mailbox:
-    """All mail of a session; used on the runtime thread. What it knows is in the log."""
+    """All mail of a session; used on the runtime thread. What it knows is in the log.
+
+    `interrupt` ends the commands that an agent runs, because of an event: what cannot wait for its next step.
+    """
 
     log: EventLog
+    interrupt: Callable[[str, int], object] = lambda _to, _letter: None
 
     @property
     def state(self) -> MailState:
@@ -56,6 +60,8 @@ class Mailbox:
         )
         for seq, why in verdict.dropped.items():
             self.drop(seq, why, cause=(sent.seq,))
+        if verdict.priority == "interrupt":
+            self.interrupt(to, sent.seq)
         return sent
 
     def deliver(self, to: str, *, digest: bool, question: int | None = None) -> list[int]:

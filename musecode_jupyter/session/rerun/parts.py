@@ -311,7 +311,8 @@ class RerunExecutor(Executor):
             raise asyncio.CancelledError
         data = ended.data
         if ended.kind != "tool.finished":
-            return CallResult(seq, ended.kind.removeprefix("tool."), data["output"], False)
+            broken = bool(data.get("broken_off"))
+            return CallResult(seq, ended.kind.removeprefix("tool."), data["output"], False, broken_off=broken)
         return CallResult(seq, "finished", data["output"], data["ok"], data["exit"], data["seconds"])
 
     def _check_decision(
