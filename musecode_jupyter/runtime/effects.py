@@ -104,12 +104,7 @@ class LiveEffects:
         return await run_command(command)
 
     async def disk(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            done = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
-        except RuntimeError:
-            # No thread can be started while the interpreter ends, and a session is closed just then.
-            return work(*args, **kwargs)
-        return await done
+        return await asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
 
     def http(self) -> httpx.AsyncClient:
         if self._http is None:

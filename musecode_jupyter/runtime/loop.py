@@ -10,12 +10,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple
 
 from musecode_jupyter.runtime.errors import Stopped, UsageProblem
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 _Ts = TypeVarTuple("_Ts")
 _POLL = 0.1
 _log = logging.getLogger(__name__)
@@ -33,6 +35,26 @@ def assert_runtime_thread() -> None:
         raise RuntimeError(f"called in thread {threading.current_thread().name}, but only the runtime thread may")
 
 
+class _Helpers(ThreadPoolExecutor):
+    """The threads for what blocks; while the interpreter ends, which allows none, the caller does it itself.
+
+    Nothing that runs until the process is gone may take its end for an error of its own, and a session is closed then.
+    """
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError as refused:
+            if not str(refused).startswith("cannot schedule new futures"):
+                raise
+        done: Future[_T] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            done.set_exception(error)
+        return done
+
+
 class RuntimeThread:
     """Owner of the loop and of everything that runs on it; made by `start`, ended by `stop`.
 
@@ -44,6 +66,7 @@ class RuntimeThread:
     def __init__(self) -> None:
         # Not asyncio.new_event_loop(): user code may have set another event loop policy.
         self._loop = asyncio.SelectorEventLoop()
+        self._loop.set_default_executor(_Helpers(thread_name_prefix="musecode-helper"))
         self._pid = os.getpid()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="musecode-runtime", daemon=True)

@@ -258,3 +258,38 @@ def test_interpreter_exits_while_work_is_running() -> None:
         "RuntimeThread.start().submit(asyncio.sleep(1000))\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+AT_THE_END = """
+import asyncio, atexit, sys, tempfile, pathlib
+from musecode_jupyter.runtime.effects import LiveEffects
+from musecode_jupyter.runtime.loop import RuntimeThread
+from musecode_jupyter.runtime.process import ProcessSpec
+
+runtime, effects, folder = RuntimeThread.start(), LiveEffects(), pathlib.Path(tempfile.mkdtemp())
+
+def spec(command):
+    return ProcessSpec(argv=("/bin/sh", "-c", command), cwd=folder, env={}, output=folder / "out", timeout=30)
+
+async def fails():
+    raise await asyncio.to_thread(lambda: OSError("of the work itself"))
+
+running = runtime.submit(effects.run(spec(f"until test -e {folder}/end; do sleep 0.05; done; echo told")))
+
+@atexit.register
+def last():
+    print(runtime.call(effects.disk(lambda: "disk"), 30), runtime.call(asyncio.to_thread(lambda: "thread"), 30))
+    (folder / "end").touch()
+    print(running.result(30).ended, running.result().text, runtime.call(effects.run(spec("exit 3")), 30).exit)
+    try:
+        runtime.call(fails(), 30)
+    except OSError as error:
+        print(error)
+    runtime.call(effects.aclose(), 30)
+"""
+
+
+def test_work_goes_on_while_the_interpreter_ends() -> None:
+    """No thread can be started then: a command that ran was ended for it, and its check taken for one that failed."""
+    ran = subprocess.run([sys.executable, "-c", AT_THE_END], timeout=90, check=False, capture_output=True, text=True)
+    assert ran.stdout.split("\n") == ["disk thread", "exited told", " 3", "of the work itself", ""], ran.stderr
