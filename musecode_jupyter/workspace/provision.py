@@ -18,6 +18,8 @@ NO_LARGE_FILES = {"GIT_LFS_SKIP_SMUDGE": "1"}
 """Environment in which git-lfs leaves its pointers in place of the large files."""
 
 _BLOCK = 4096
+# The mode of a submodule as an index holds it, in each of its formats.
+_SUBMODULE_MODE = (0o160000).to_bytes(4, "big")
 _SUBMODULE_TIMEOUT = 900.0
 
 # Worktrees of one fan-out share their base: its size is asked once.
@@ -134,6 +136,32 @@ async def uncontained_submodules(tree: Git) -> list[str]:
     names = set((await submodule_paths(tree)).values())
     found += [name for name in filled if not any(other == name or other.startswith(f"{name}/") for other in names)]
     return sorted(found)
+
+
+@answered
+async def beside_submodules(tree: Git) -> list[str]:
+    """The submodules that are not checked out and whose folders hold files all the same: git does not tell of those."""
+    if not await tree.effects.disk(_may_have_submodules, tree.git_dir):
+        return []
+    linked = (await tree.run("ls-files", "-s", "-z", timeout=300.0)).names()
+    paths = [record.partition("\t")[2] for record in linked if record.startswith("160000 ")]
+    return await tree.effects.disk(_filled_without_git, tree.root, paths)
+
+
+def _may_have_submodules(git_dir: Path) -> bool:
+    """Whether the index could have a submodule; what its bytes tell without a process."""
+    files = [file for file in (git_dir / "index", *git_dir.glob("sharedindex.*")) if file.is_file()]
+    return any(_SUBMODULE_MODE in file.read_bytes() for file in files)
+
+
+def _filled_without_git(root: Path, paths: list[str]) -> list[str]:
+    """Those of the folders `paths` that are no checkout and not empty, with a slash behind each; links not followed."""
+    places = {path: root / path for path in sorted(paths)}
+    return [
+        f"{path}/"
+        for path, place in places.items()
+        if place.is_dir() and not place.is_symlink() and not os.path.lexists(place / ".git") and any(place.iterdir())
+    ]
 
 
 def _asked(path: str, wanted: Sequence[str]) -> bool:

@@ -15,6 +15,7 @@ from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.workspace.git import Change, Git
 from musecode_jupyter.workspace.locking import repository_lock
+from musecode_jupyter.workspace.provision import beside_submodules
 from musecode_jupyter.workspace.worktrees import AUTHOR, operation_under_way, some_names
 
 PRIVATE_PREFIX = "refs/musecode/"
@@ -80,7 +81,7 @@ async def take_snapshot(git: Git, name: str, message: str = "musecode: snapshot\
             raise GitError(f"{ref} keeps another snapshot ({kept[:12]}); choose another name.")
         if kept is None:
             await git.run("update-ref", ref, commit, "0" * len(commit), pass_fds=(lock,))
-    return Snapshot(commit, tree, head, tuple(left_out))
+    return Snapshot(commit, tree, head, tuple(sorted({*left_out, *await beside_submodules(git)})))
 
 
 @answered

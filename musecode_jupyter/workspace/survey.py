@@ -14,7 +14,7 @@ from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.locking import repository_lock
-from musecode_jupyter.workspace.provision import uncontained_submodules
+from musecode_jupyter.workspace.provision import beside_submodules, uncontained_submodules
 from musecode_jupyter.workspace.sharing import PART_SUFFIX
 from musecode_jupyter.workspace.snapshots import SNAPSHOT_PREFIX, diff_of_files, take_snapshot
 from musecode_jupyter.workspace.worktrees import (
@@ -143,11 +143,12 @@ async def _look(git: Git, entry: Worktree, target: str) -> Surveyed:
     try:
         tree = await Git.at_worktree(entry.path, git.effects)
         changes = await tree.changes()
+        strays = await beside_submodules(tree)
         operation = await operation_under_way(tree)
     except GitError as error:
         beside = tuple(await files_beside(git, entry.path, commit, changed=True)) if commit else ()
         return Surveyed(entry.path, "broken", *about, beside, unmerged, None, entry.locked, str(error))
-    unsaved = tuple(sorted(change.path for change in changes))
+    unsaved = tuple(sorted([*(change.path for change in changes), *strays]))
     return Surveyed(entry.path, state, *about, unsaved, unmerged, operation, entry.locked, why)
 
 

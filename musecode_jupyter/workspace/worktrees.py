@@ -19,6 +19,7 @@ from musecode_jupyter.workspace.objects import Unsure
 from musecode_jupyter.workspace.provision import (
     NO_LARGE_FILES,
     RESERVE,
+    beside_submodules,
     fill_submodules,
     require_space,
     tree_bytes,
@@ -253,7 +254,8 @@ async def commit_all(git_in_worktree: Git, message: str, author: str = AUTHOR) -
     Raises
     ------
     GitError
-        A submodule or nested repository changed: its contents would not be in the commit, so nothing is done.
+        A submodule or nested repository changed, or there are files where a submodule is not checked out: that would
+        not be in the commit, so nothing is done.
     """
     git = git_in_worktree
     name, _, address = author.rstrip(">").partition(" <")
@@ -263,6 +265,12 @@ async def commit_all(git_in_worktree: Git, message: str, author: str = AUTHOR) -
         raise GitError(
             f"{some_names(foreign)} in {git.root} is a repository of its own and changed; its contents "
             "cannot be committed here. Remove its .git folder to keep the files, or undo the change."
+        )
+    beside = await beside_submodules(git)
+    if beside:
+        raise GitError(
+            f"{some_names(beside)} in {git.root} is the place of a submodule that is not checked out here; git keeps "
+            "no file there. Move your files to another folder."
         )
     if changes:
         # `--sparse`: work outside the part that is checked out counts too.
@@ -447,7 +455,7 @@ async def require_removable(git: Git, entry: Worktree, target: str) -> list[str]
         if own:
             raise GitError(f"{entry.path} has commits in submodules that would be lost: {some_names(own)}. It is kept.")
     changes = await tree.changes(ignored=True)
-    lost = sorted(change.path for change in changes if not change.ignored)
+    lost = sorted([*(change.path for change in changes if not change.ignored), *await beside_submodules(tree)])
     if lost:
         raise GitError(f"{entry.path} has uncommitted work that would be lost: {some_names(lost)}. It is kept.")
     await _require_contained(git, entry, target)

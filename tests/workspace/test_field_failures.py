@@ -23,6 +23,7 @@ from musecode_jupyter.workspace.landing import (
     update_checkout,
 )
 from musecode_jupyter.workspace.snapshots import diff_of_files, take_snapshot
+from musecode_jupyter.workspace.survey import discard, survey
 from musecode_jupyter.workspace.worktrees import (
     checkout_detached,
     commit_all,
@@ -127,6 +128,33 @@ def test_work_inside_a_submodule_is_neither_committed_blindly_nor_removed(repo: 
     with pytest.raises(GitError, match="uncommitted work that would be lost: lib"):
         remove(repo, tree)
     assert (tree / "lib/lib.txt").read_text() == "changed by the worker\n"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_files_where_a_submodule_is_not_checked_out_are_not_lost(repo: Repository, tree: Path, named: bool) -> None:
+    """Git tells of none of them, neither as changed nor as untracked: the worktree went with what was written there."""
+    with_submodule(repo, tree.parent.parent)
+    if not named:
+        repo.git("rm", "-q", "--cached", ".gitmodules")
+        repo.git("commit", "-q", "-m", "a repository that was added by mistake")
+    git = create(repo, tree)
+    repo.write("lib/new.txt", "by the worker\n", tree)
+    with pytest.raises(GitError, match=r"lib/ in .* is the place of a submodule that is not checked out here"):
+        asyncio.run(commit_all(git, "work"))
+    with pytest.raises(GitError, match="uncommitted work that would be lost: lib/"):
+        remove(repo, tree)
+
+    async def listed() -> tuple[str, str]:
+        main = await discover(repo.root)
+        (found,) = await survey(main, tree.parent)
+        with pytest.raises(GitError) as kept:
+            await discard(main, found, "it")
+        return found.holds, str(kept.value)
+
+    holds, kept = asyncio.run(listed())
+    assert holds == "unsaved: lib/"
+    assert "holds lib/, which cannot be kept as a snapshot" in kept
+    assert (tree / "lib/new.txt").read_text() == "by the worker\n"
 
 
 @pytest.mark.parametrize("kind", ["submodule", "separate git folder"])
