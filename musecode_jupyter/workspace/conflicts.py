@@ -8,6 +8,7 @@ from itertools import islice
 
 from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.landing import own_name
 
 LARGEST_BLOB = 1 << 20  # bytes; in a larger file the regions are not looked for
 CONTEXT_LINES = 3
@@ -41,7 +42,9 @@ async def conflicts_between(git: Git, target: str, source: str, *, ours: str, th
     labels = {target: ours, source: theirs}
     return [
         Conflict(
-            path, tuple(_named(line, labels) for line in said.get(path, ())), await _regions(git, tree, path, labels)
+            own_name(path, target, source),
+            tuple(_named(line, labels) for line in said.get(path, ())),
+            await _regions(git, tree, path, labels),
         )
         for path in paths
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -163,7 +164,16 @@ async def _merge_tree(git: Git, target: str, source: str) -> tuple[str | None, l
             raise GitError(f"{source[:12]} and {target[:12]} share no history; they cannot be merged.")
         raise await git.failure(args, merged)
     tree, *conflicts = merged.names()
-    return (tree, []) if merged.code == 0 else (None, sorted(set(conflicts)))
+    return (tree, []) if merged.code == 0 else (None, sorted({own_name(path, target, source) for path in conflicts}))
+
+
+def own_name(path: str, *commits: str) -> str:
+    """The name of a path in conflict: where a file meets a folder, git calls it NAME~COMMIT, or NAME~COMMIT_1."""
+    for commit in commits:
+        name, mark, number = path.rpartition(f"~{commit}")
+        if mark and re.fullmatch(r"(_\d+)?", number):
+            return name
+    return path
 
 
 async def _commit(git: Git, tree: str, parents: tuple[str, ...], message: str) -> str:

@@ -11,6 +11,7 @@ from git_repository import Repository
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.workspace.conflicts import LARGEST_BLOB, Conflict, conflicts_between
 from musecode_jupyter.workspace.git import Git
+from musecode_jupyter.workspace.landing import MergeCheck, check_merge
 
 
 def between(repo: Repository, target: str, source: str) -> dict[str, Conflict]:
@@ -74,6 +75,24 @@ def test_what_has_no_regions_is_told_in_words(repo: Repository) -> None:
     assert "renamed to dir/theirs.txt in main and to dir/mine.txt in your work" in found["dir/c.txt"].said[0]
     assert "Merge conflict in bin" in found["bin"].said[-1]
     assert repo.git("status", "--porcelain") == ""
+
+
+def test_a_file_that_meets_a_folder_is_called_by_its_own_name(repo: Repository) -> None:
+    """Not `b.txt~COMMIT`, as git calls it: there is no such file, and what the target changed in it was not shown."""
+    folder: dict[str, str | None] = {"b.txt": None, "b.txt/x": "mine\n"}
+    for mine, theirs in ((folder, {"b.txt": "theirs\n"}), ({"b.txt": "mine\n"}, folder)):
+        base = repo.git("rev-parse", "HEAD")
+        _, source = repo.ahead(mine)
+        target = repo.commit(theirs)
+        (conflict,) = between(repo, target, source).values()
+        assert conflict.path == "b.txt"
+        assert conflict.said[0].startswith("CONFLICT (file/directory)")
+
+        async def check(target: str = target, source: str = source) -> MergeCheck:
+            return await check_merge(await Git.discover(repo.root, LiveEffects()), target, source)
+
+        assert asyncio.run(check()).conflicts == ["b.txt"]
+        repo.git("reset", "-q", "--hard", base)
 
 
 def test_commits_that_merge_have_none(repo: Repository) -> None:
