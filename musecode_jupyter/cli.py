@@ -274,11 +274,7 @@ def _told(handle: GoalHandle, result: GoalResult, session: Session) -> str:
         lines.append(f"  {result.why}")
     if result.checkout:
         lines.append(f"  {result.checkout}")
-    diff = _diff(handle)
-    if diff and not result.met:
-        lines += ["", "Not landed; the work so far:"]
-    if diff:
-        lines += ["", diff, ""]
+    lines += _changes_lines(handle, result)
     lines.append(
         f"{result.model_calls} model calls, {result.tokens} tokens, {result.usd:.4f} USD, {duration(result.seconds)}"
     )
@@ -286,12 +282,16 @@ def _told(handle: GoalHandle, result: GoalResult, session: Session) -> str:
     return "\n".join(lines)
 
 
-def _diff(handle: GoalHandle) -> str:
+def _changes_lines(handle: GoalHandle, result: GoalResult) -> list[str]:
     try:
-        return handle.diff().rstrip()
+        landed, waiting = handle.changes()
     except GitError as problem:
         # A repository that is out of order must not hide how the goal ended.
-        return f"The diff cannot be shown: {problem}"
+        return ["", f"The diff cannot be shown: {problem}", ""]
+    lines = ["", *([] if result.met else ["Landed:", ""]), landed.rstrip(), ""] if landed else []
+    if waiting and not result.met:
+        lines += ["", "Not landed; the work so far:", "", waiting.rstrip(), ""]
+    return lines
 
 
 def follow(session: Session, as_json: bool) -> None:

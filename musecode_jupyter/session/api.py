@@ -137,8 +137,12 @@ class GoalHandle:
         return self.session.call(lambda core: core.steer(text, now=now))
 
     def diff(self) -> str:
-        """The landed diff, or what the worktree holds so far."""
-        return self.session.call(lambda core: looks.diff(core, self.number))
+        """What has landed, and after it what waits in worktrees, as a unified diff."""
+        return "".join(self.changes())
+
+    def changes(self) -> tuple[str, str]:
+        """The diff of what has landed, and that of what waits in worktrees."""
+        return self.session.call(lambda core: looks.changes(core, self.number))
 
     def __repr__(self) -> str:
         return f"Goal({self.text!r}, status={self.status!r})"

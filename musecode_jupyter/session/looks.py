@@ -20,29 +20,51 @@ from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.history import History
 from musecode_jupyter.workspace.landing import check_merge
 from musecode_jupyter.workspace.snapshots import diff_of_files
+from musecode_jupyter.workspace.state import WorktreeRecord
 
 if TYPE_CHECKING:
     from musecode_jupyter.session.core import SessionCore
 
 
-async def diff(core: SessionCore, goal: int | None = None) -> str:
-    """What the goal (the active one by default) changed: the landed diff, or the worktree's so far."""
+async def changes(core: SessionCore, goal: int | None = None) -> tuple[str, str]:
+    """The diff of what has landed for the goal (the active one by default), and that of what waits in its worktrees.
+
+    Landings one right after the other are one diff; where the branch moved between two, there is one for each.
+    """
     number = core.active_goal() if goal is None else goal
     core.record(number)
     git = await core.git(number)
-    workspace = core.workspace_state
-    landed = [m for m in workspace.merges.values() if m.goal == number and m.state == "landed"]
-    if landed and landed[-1].old and landed[-1].new:
-        return await git.diff_text(landed[-1].old, landed[-1].new)
-    seq = workspace.of_goal(number)
-    if seq is None:
-        return ""
-    tree = workspace.worktrees[seq]
-    base, snapshot = tree.base, core.ground(number).snapshot
+    workspace, tasks = core.workspace_state, core.log.state("tasks")
+    assert isinstance(tasks, TasksState)
+    spans: list[tuple[str, str]] = []
+    for merge in workspace.merges.values():
+        if merge.goal != number or merge.state != "landed" or not merge.old or not merge.new:
+            continue
+        if spans and spans[-1][1] == merge.old:
+            spans[-1] = (spans[-1][0], merge.new)
+        else:
+            spans.append((merge.old, merge.new))
+    landed = "".join([await git.diff_text(old, new) for old, new in spans])
+    waiting = []
+    for tree in workspace.worktrees.values():
+        done = bool(spans) if tree.task is None else tasks.tasks[tree.task].state == "done"
+        if tree.goal == number and tree.created and not done:
+            waiting.append(await _waiting(core, git, tree, number))
+    return landed, "".join(waiting)
+
+
+async def _waiting(core: SessionCore, git: Git, tree: WorktreeRecord, goal: int) -> str:
+    """The diff of what a worktree holds; for one of several that cannot be read, a line that says why."""
+    base, snapshot = tree.base, core.ground(goal).snapshot
     if snapshot:
         # What the user had changed is no work of the agent's.
         base = (await check_merge(git, base, snapshot)).commit or base
-    return await diff_of_files(await Git.at_worktree(Path(tree.path), core.effects), base)
+    try:
+        return await diff_of_files(await Git.at_worktree(Path(tree.path), core.effects), base)
+    except GitError as error:
+        if tree.task is None:
+            raise
+        return f"# {error}\n"
 
 
 async def tasks_text(core: SessionCore) -> str:

@@ -355,11 +355,14 @@ def test_one_worker_is_stopped_and_the_others_go_on(repo: Repo) -> None:
         assert landed(repo) == ["one", "three"]
         assert f"two: waits for you, worked on by worker-2: {why}" in session.tasks_text()
         assert "two.txt" in session.worktrees_text(), "what it did so far is not there"
+        shown = [re.findall(r"(?m)^\+\+\+ b/(.*)$", diff) for diff in handle.changes()]
+        assert shown == [["one.txt", "three.txt"], ["two.txt"]], "the diff of a goal is that of its last landing only"
         for name, said in ((agent, "has no task now"), ("nobody", "There is no running agent 'nobody'")):
             with pytest.raises(UsageProblem, match=said):
                 session.stop(name)
         session.resume_goal(handle.number)
         assert end(handle).met
+        assert handle.diff().count("\n+right\n") == 3
         events = list(session.events())
     assert landed(repo) == list(NAMES)
     assert [e.agent for e in events if e.kind == "file.changed" and e.data["path"] == "two.txt"] == [agent]
