@@ -34,7 +34,7 @@ from musecode_jupyter.workspace.rework import rework_on
 from musecode_jupyter.workspace.worktrees import some_names
 
 MAX_ROUNDS = 3
-"""So often a task's work may be sent back before it is done with no other task beside it."""
+"""So often a task's work may be sent back, since the user let it go on, before it is done with nothing beside it."""
 
 MAX_PLANS = 3
 """So often a goal is split into tasks before it counts as stalled."""
@@ -451,8 +451,9 @@ class FanOutRunner(GoalRunner):
             if verdict.kind == "held":
                 await self._task("task.paused", seq, why=verdict.why)
                 return
-            if record.bounces >= MAX_ROUNDS:
-                await self._task("task.abandoned", seq, why=f"sent back {record.bounces + 1} times; {verdict.why}")
+            back = self._sent_back(seq)
+            if back >= MAX_ROUNDS:
+                await self._task("task.abandoned", seq, why=f"sent back {back + 1} times; {verdict.why}")
                 return
             if await self._send_back(seq, agent, worktree, verdict):
                 return
@@ -467,7 +468,7 @@ class FanOutRunner(GoalRunner):
             commit = await self._committed(inside, tree, title, f"Musecode-Task: {record.spec.name}")
         except GitError as error:
             # Its worker can mend it, mostly: a repository in the tree, a file that cannot be read.
-            if record.bounces >= MAX_ROUNDS:
+            if self._sent_back(seq) >= MAX_ROUNDS:
                 raise
             return Verdict("bounced", 0, str(error), f"Your work cannot be committed: {error}")
         if await self._t.git.tree_of(commit) == await self._t.git.tree_of(tree.base):
@@ -553,7 +554,7 @@ class FanOutRunner(GoalRunner):
 
     async def _send_back(self, seq: int, agent: str, worktree: int, verdict: Verdict) -> bool:
         """Give the task back to its worker, on top of what the target holds now; True if it has to wait its turn."""
-        exclusive = self.tasks[seq].bounces + 1 >= MAX_ROUNDS
+        exclusive = self._sent_back(seq) + 1 >= MAX_ROUNDS
         tree = self._workspace.worktrees[worktree]
         report = verdict.report
         if verdict.commit is not None and verdict.commit != tree.base:
@@ -582,6 +583,16 @@ class FanOutRunner(GoalRunner):
             exclusive=exclusive,
         )
         return exclusive
+
+    def _sent_back(self, seq: int) -> int:
+        """How often a task was sent back since the user last let the goal go on."""
+        count = 0
+        for event in self._t.log.events(since=seq):
+            if event.kind == "goal.resumed" and event.data["goal"] == self.goal:
+                count = 0
+            elif event.kind == "task.bounced" and event.data["task"] == seq:
+                count += 1
+        return count
 
     async def _settle_merges(self, only: int | None = None) -> None:
         """Bring what was cut off to its end: a merge that was landing lands, others are handed in again.

@@ -195,6 +195,33 @@ def test_workers_work_goes_back_through_the_queue_until_the_review_agrees(repo: 
     assert (proof.problem, proof.unchecked) == (None, "")
 
 
+def test_a_task_that_the_user_lets_go_on_has_its_rounds_again(repo: Repo) -> None:
+    """It was given up as sent back too often, although the user had just said that the finding is to be done."""
+    repo.commit({"one.txt": "wrong\n"})
+    work = Crew({"one": [[edit("one.txt", "wrong", "right")], [], [], [], [edit("one.txt", "right", "all right")]]})
+    given = [{"name": "one", "goal": "Mend it.", "accept": ["grep -q right one.txt"], "writes": ["one.txt"]}]
+
+    def review(request: ParsedRequest) -> list[Answer]:
+        last = next(item["text"] for item in reversed(request.items) if item.get("role") == "user")
+        return [finding("one.txt", 1, "Too little.", span("one.txt", 1, "right"))] if "+right" in last else []
+
+    goal = GoalSpec("mend it", ("grep -q right one.txt",), workers=2, tasks=parse_tasks(given))
+    with (
+        ModelServer(Reviewed(work, {"correctness": review})) as server,
+        session_on(server.base_url, repo.root, review="full") as session,
+    ):
+        handle = session.start_goal(goal)
+        assert "Sent back 2 times because of the review" in end(handle).why
+        (number,) = critiques(session).findings
+        session.call(lambda core: settle(core, number, "accept", ""))
+        handle.resume()
+        assert end(handle).met
+        assert len(only(list(session.events()), "task.bounced")) == 4
+    assert repo.read("one.txt") == "all right\n"
+    proof = prove(session.folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
+
+
 def test_a_batch_in_a_worktree_is_reviewed_once_and_counts_for_its_landing(repo: Repo) -> None:
     """What settles in a worktree is reviewed while its agent works; the landing of the same change needs no more."""
     repo.commit({"shop.py": "def f():\n    return 1\n"})
