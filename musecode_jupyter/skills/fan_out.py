@@ -39,6 +39,11 @@ MAX_ROUNDS = 3
 MAX_PLANS = 3
 """So often a goal is split into tasks before it counts as stalled."""
 
+LOST = (
+    "The folder of your worktree was taken away, and was made again with what you had handed in before, if anything. "
+    "What you changed after that is not in it: look at the files, and do it again."
+)
+
 CORRECT = "Make it run and resume; or correct the tasks and set the goal anew."
 
 
@@ -429,10 +434,14 @@ class FanOutRunner(GoalRunner):
                 await self._task("task.paused", seq, why=str(error))
 
     async def _rounds(self, seq: int, agent: str) -> None:
+        lost = await self._is_lost(seq)
         worktree = await self._task_worktree(seq)
         told = bool(self.tasks[seq].since) and self.tasks[seq].agent == agent
         text = "" if told else task_message(self._t.log.get(seq).data)
         await self._task("task.leased", seq, agent=agent, worktree=worktree, text=text)
+        if told and lost:
+            why = "the folder of its worktree was gone"
+            await self._task("task.bounced", seq, agent=agent, merge=None, why=why, report=LOST, exclusive=False)
         while True:
             record = self.tasks[seq]
             await self._worker_state(agent, "running", f"task {record.spec.name}")
@@ -658,6 +667,12 @@ class FanOutRunner(GoalRunner):
             await work_place(self._t, Path(tree.path), tree.branch, tree.base, self._needs(seq))
             await self._worktree_made(known, tree, again=before is not None)
         return known
+
+    async def _is_lost(self, seq: int) -> bool:
+        """Whether the task had a worktree whose folder somebody has taken away."""
+        known = self._workspace.of_task(seq)
+        tree = None if known is None else self._workspace.worktrees[known]
+        return tree is not None and tree.created and not await is_there(self._t.git, Path(tree.path))
 
     def _needs(self, seq: int) -> tuple[str, ...] | None:
         """What it says that it touches; None where it says nothing, or a check of the whole is to be had."""

@@ -220,6 +220,8 @@ class Git:
         else:
             await _check_version(path, effects)
             return cls(root, git_dir, common_dir, effects)
+        if not await effects.disk(os.path.lexists, path):
+            raise GitError(f"The folder {path} is gone; put it back if it was moved.")
         fix = f"run `git worktree repair {path}` in the main checkout, or remove the folder"
         if not await effects.disk(os.path.lexists, path / ".git"):
             raise GitError(f"{path} has no .git entry, so it is not a checkout any more; {fix}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -260,6 +261,32 @@ def test_one_worktree_that_is_broken_does_not_end_the_others(repo: Repo, monkeyp
         session.resume_goal(handle.number)
         assert end(handle).met
     assert landed(repo) == list(NAMES)
+
+
+def test_a_worktree_that_was_taken_away_is_made_again_and_its_worker_told(repo: Repo) -> None:
+    """The worker believed its edits to be there, and was sent back for having changed nothing until it was given up."""
+    sessions: list[Session] = []
+
+    def take_away() -> None:
+        (tree,) = (e for e in only(sessions[0].events(), "worktree.creating") if e.data["path"].endswith("-one"))
+        shutil.rmtree(tree.data["path"])
+
+    again = [read("one.txt"), *MEND["one"][0]]
+    crew = Crew({"one": [MEND["one"][0], again]}, deeds={("one", 0, 1): take_away})
+    with ModelServer(crew) as server, session_on(server.base_url, repo.root) as session:
+        sessions.append(session)
+        goal = GoalSpec("mend", (VERIFY[0],), workers=2, tasks=parse_tasks(tasks("one")))
+        handle = session.start_goal(goal)
+        result = end(handle)
+        assert result.status == "blocked"
+        assert re.fullmatch(r"Task one: The folder \S+-one is gone; put it back if it was moved\.", result.why)
+        session.resume_goal(handle.number)
+        assert end(handle).met
+        (told,) = only(session.events(), "task.bounced")
+    assert "was taken away" in told.data["report"]
+    assert landed(repo) == ["one"]
+    proof = prove(session.folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
 
 
 def test_a_checkout_that_another_git_holds_is_not_left_behind_its_branch(repo: Repo) -> None:
