@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+
 from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
@@ -15,8 +18,9 @@ _MERGE_TIMEOUT = 600.0
 async def rework_on(inside: Git, target: str) -> list[str]:
     """Merge `target` into the committed work of a worktree; where both changed the same lines, the target's stay.
 
-    Where git cannot settle even that (one changed a file that the other removed), all files are as in `target`. The
-    work is an ancestor of the new HEAD in either case, so none of its bytes is lost.
+    Where git cannot settle even that (one changed a file that the other removed), the files in question are as in
+    `target`; all files are where a file meets a folder. The work is an ancestor of the new HEAD in each case, so none
+    of its bytes is lost.
 
     Returns
     -------
@@ -41,9 +45,11 @@ async def rework_on(inside: Git, target: str) -> list[str]:
     try:
         await inside.run_index("merge", *options, "-X", "theirs", target, env=env, timeout=_MERGE_TIMEOUT)
     except GitError:
+        tree = None
         if await operation_under_way(inside) == "merge":
+            tree = await _taking_theirs(inside, mine | set(await inside.diff_paths(base, target)))
             await inside.run_index("merge", "--abort", timeout=_MERGE_TIMEOUT)
-        tree = await inside.tree_of(target)
+        tree = tree or await inside.tree_of(target)
         commit = await inside.run(
             *("commit-tree", tree, "-p", work, "-p", target, "-F", "-"),
             input=f"Take over {target[:12]}\n".encode(),
@@ -53,6 +59,35 @@ async def rework_on(inside: Git, target: str) -> list[str]:
     head = (await inside.head()).commit
     same = mine - set(await inside.diff_paths(target, head))
     return sorted(same)
+
+
+async def _taking_theirs(inside: Git, paths: set[str]) -> str | None:
+    """The tree of the merge under way with the target's side of what is in conflict; None if that is none of `paths`.
+
+    Git gives names of its own to what it had to move out of the way, where a file meets a folder or a link.
+    """
+    theirs: dict[str, str] = {}
+    width = 40
+    for record in (await inside.run("ls-files", "-u", "-z")).names():
+        header, _, path = record.partition("\t")
+        mode, blob, stage = header.split(" ")
+        width = len(blob)
+        theirs.setdefault(path, "")
+        if stage == "3":
+            theirs[path] = f"{mode} {blob}\t{path}\0"
+    if not theirs or theirs.keys() - paths:
+        return None
+    removed = "".join(f"0 {'0' * width}\t{path}\0" for path in theirs)
+    # In an index beside it: git takes the merge back by its own.
+    index = inside.git_dir / "musecode-rework-index"
+    env = {"GIT_INDEX_FILE": str(index)}
+    await inside.effects.disk(shutil.copyfile, inside.git_dir / "index", index)
+    try:
+        records = os.fsencode(removed + "".join(theirs.values()))
+        await inside.run("update-index", "-z", "--index-info", input=records, env=env)
+        return (await inside.run("write-tree", env=env)).line()
+    finally:
+        await inside.effects.disk(index.unlink)
 
 
 @answered

@@ -66,14 +66,28 @@ def test_a_path_that_is_now_wholly_as_in_the_target_is_told(repo: Repository, tm
     assert (inside / "b.txt").read_text() == "theirs\n"
 
 
-def test_a_removal_against_a_change_takes_all_files_from_the_target(repo: Repository, tmp_path: Path) -> None:
+@pytest.mark.parametrize("gone", ["target", "work"])
+def test_a_removal_against_a_change_ends_as_in_the_target(repo: Repository, tmp_path: Path, gone: str) -> None:
+    """What else the work had changed was taken back with it, for its worker to do a second time."""
     inside = worktree(repo, tmp_path / "w")
-    work = repo.commit({"dir/c.txt": "mine\n", "b.txt": "mine\n"}, cwd=inside)
-    target = repo.commit({"dir/c.txt": None})
-    assert rework(inside, target) == ["b.txt", "dir/c.txt"]
-    assert not (inside / "dir/c.txt").exists()
-    assert (inside / "b.txt").read_text() == "b\n"
-    repo.git("merge-base", "--is-ancestor", work, "musecode/work")
+    changed: dict[str, str | None] = {"dir/c.txt": "changed\n"}
+    removed: dict[str, str | None] = {"dir/c.txt": None}
+    mine, theirs = (changed, removed) if gone == "target" else (removed, changed)
+    work = repo.commit({**mine, "b.txt": "mine\n", "new.txt": "mine\n"}, cwd=inside)
+    target = repo.commit(theirs)
+    assert rework(inside, target) == ["dir/c.txt"]
+    assert (inside / "dir/c.txt").exists() == (gone == "work")
+    assert [(inside / name).read_text() for name in ("b.txt", "new.txt")] == ["mine\n", "mine\n"]
+    for commit in (work, target):
+        repo.git("merge-base", "--is-ancestor", commit, repo.git("rev-parse", "musecode/work"))
+
+
+def test_a_file_that_meets_a_folder_takes_all_files_from_the_target(repo: Repository, tmp_path: Path) -> None:
+    inside = worktree(repo, tmp_path / "w")
+    repo.commit({"b.txt": None, "b.txt/x": "mine\n", "new.txt": "mine\n"}, cwd=inside)
+    target = repo.commit({"b.txt": "theirs\n"})
+    assert rework(inside, target) == ["b.txt", "b.txt/x", "new.txt"]
+    assert (inside / "b.txt").read_text() == "theirs\n"
 
 
 def test_uncommitted_work_is_never_moved(repo: Repository, tmp_path: Path) -> None:
