@@ -87,11 +87,12 @@ lint: install ## lint and type-check strictly
 	$(PY) -m mypy --strict
 	$(PY) scripts/frontend.py lint
 
-notebooks: model ## run the notebooks with the real local model: each fixture repository, and three workers on one
+notebooks: model ## run the notebooks with the real local model: each fixture repository, three workers on one, the crew on this package
 	@failed=; for repo in tests/fixtures/repos/*/; do \
 		$(PY) scripts/demo.py --repo "$$(basename "$$repo")" || failed="$$failed $$(basename "$$repo")"; \
 	done; \
 	$(PY) scripts/demo.py --fan-out || failed="$$failed fan-out"; \
+	$(PY) scripts/demo.py --crew || failed="$$failed crew"; \
 	if [ -n "$$failed" ]; then echo "not met:$$failed"; exit 1; fi
 
 crash: export MUSECODE_CRASH_POINTS ?= 200

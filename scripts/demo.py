@@ -14,10 +14,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "fixtures"))
 
-from make_repo import make_many, make_repo, names  # noqa: E402
+from make_repo import make_many, make_own, make_repo, names  # noqa: E402
 
 NOTEBOOK = ROOT / "notebooks" / "01_quickstart.ipynb"
 FAN_OUT = ROOT / "notebooks" / "03_fan_out.ipynb"
+CREW = ROOT / "notebooks" / "04_crew.ipynb"
 FAN_OUT_REPOS = ("units", "intervals", "roofline")
 NOT_MET = 3
 CELL_LIMIT_S = 1800
@@ -29,6 +30,8 @@ def main() -> int:
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(10_000)
     if arguments.fan_out:
         return _fan_out(arguments.lab)
+    if arguments.crew:
+        return _crew(arguments.lab)
     known = names()
     if arguments.repo is not None and arguments.repo not in known:
         print(f"There is no repository {arguments.repo!r}: REPO is one of {', '.join(known)}.", file=sys.stderr)
@@ -40,10 +43,7 @@ def main() -> int:
     home = Path(os.environ.get("MUSECODE_HOME", ROOT / ".data")).absolute()
     folder = home / "demo" / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     repository = make_repo(name, folder)
-    environment = _environment(home, repository)
-    if arguments.lab:
-        return subprocess.call([sys.executable, "-m", "jupyterlab", str(NOTEBOOK)], env=environment, cwd=ROOT)
-    return _execute(NOTEBOOK, home, repository, folder, environment)
+    return _run(NOTEBOOK, home, repository, folder, arguments.lab)
 
 
 def _fan_out(lab: bool) -> int:
@@ -52,10 +52,23 @@ def _fan_out(lab: bool) -> int:
     folder = home / "demo" / f"fan-out-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     repository = make_many(FAN_OUT_REPOS, folder)
     print(f"Repository: {', '.join(FAN_OUT_REPOS)} in one", flush=True)
+    return _run(FAN_OUT, home, repository, folder, lab)
+
+
+def _crew(lab: bool) -> int:
+    """The crew on a repository of real size: this project's package."""
+    home = Path(os.environ.get("MUSECODE_HOME", ROOT / ".data")).absolute()
+    folder = home / "demo" / f"crew-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    repository = make_own(folder)
+    print("Repository: this project's package, with a fault", flush=True)
+    return _run(CREW, home, repository, folder, lab)
+
+
+def _run(notebook: Path, home: Path, repository: Path, folder: Path, lab: bool) -> int:
     environment = _environment(home, repository)
     if lab:
-        return subprocess.call([sys.executable, "-m", "jupyterlab", str(FAN_OUT)], env=environment, cwd=ROOT)
-    return _execute(FAN_OUT, home, repository, folder, environment)
+        return subprocess.call([sys.executable, "-m", "jupyterlab", str(notebook)], env=environment, cwd=ROOT)
+    return _execute(notebook, home, repository, folder, environment)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,6 +76,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="draws the repository; default: a new one, printed")
     parser.add_argument("--repo", help="name of a repository in tests/fixtures/repos")
     parser.add_argument("--fan-out", action="store_true", help="three workers on one repository with three faults")
+    parser.add_argument(
+        "--crew", action="store_true", help="the crew on this project's own package, with a fault in it"
+    )
     parser.add_argument("--lab", action="store_true", help="open the notebook in JupyterLab instead of running it")
     return parser
 

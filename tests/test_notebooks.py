@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from fixtures.make_repo import make_many, make_repo
+from fixtures.crew_notebook import CrewNotebook
+from fixtures.make_repo import make_many, make_own, make_repo
 from fixtures.model_server import Answer, Call, ModelServer, ParsedRequest, RepairModel, load_repairs
 
 from musecode_jupyter.log import EventLog
+from musecode_jupyter.session.replay import prove
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOK = ROOT / "notebooks" / "01_quickstart.ipynb"
@@ -144,3 +146,43 @@ def test_the_notebook_about_fan_out_runs_as_it_is_stored(tmp_path: Path) -> None
     assert kinds.count("merge.landed") == 3
     assert kinds.count("merge.undone") == 1
     assert "goal.met" in kinds
+
+
+def test_the_notebook_about_the_crew_runs_as_it_is_stored(tmp_path: Path) -> None:
+    """The explorer is asked twice and reads nothing twice; a reviewer holds up a change that is green and wrong."""
+    repository = make_own(tmp_path / "repository")
+    with ModelServer(CrewNotebook()) as server:
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "MUSECODE_BASE_URL": server.base_url,
+            "MUSECODE_API": "responses",
+            "MUSECODE_MODEL": "muse-spark-1.3",
+            "MUSECODE_CREW": "on",
+            "MUSECODE_REVIEW": "full",
+            "MUSECODE_APPROVALS": "allow-workspace",
+            "MUSECODE_HOME": str(tmp_path / "home"),
+            "MUSECODE_DEMO_REPO": str(repository),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }
+        notebook = ROOT / "notebooks" / "04_crew.ipynb"
+        nbval = ["pytest", "-c", os.devnull, "-p", "nbval.plugin", "--nbval", "-q", str(notebook)]
+        run = subprocess.run(
+            [sys.executable, "-m", *nbval], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150
+        )
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+    (session,) = (tmp_path / "home" / "sessions").iterdir()
+    events = list(EventLog.read(session).events())
+    kinds = [event.kind for event in events]
+    assert "goal.met" in kinds
+    woken = [event.agent for event in events if event.kind == "agent.woken"]
+    assert woken.count("explorer") == 3
+    (fixed,) = [event.data["critique"] for event in events if event.kind == "critique.fixed"]
+    assert events[fixed - 1].data["severity"] == "blocking"
+    claims = [event.seq for event in events if event.kind == "claim.asserted" and event.agent == "explorer"]
+    assert len(claims) == 2
+    retracted = [event.data["claim"] for event in events if event.kind == "claim.retracted"]
+    assert retracted == claims[1:]
+    proof = prove(session)
+    assert proof.ok, proof.problem
+    assert not proof.unchecked
