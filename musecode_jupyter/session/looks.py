@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from musecode_jupyter.agents.landing import history
+from musecode_jupyter.agents.landing.state import FINAL
 from musecode_jupyter.agents.repomap.answer import answer, understood
 from musecode_jupyter.agents.repomap.read import read_map
 from musecode_jupyter.agents.repomap.tool import history_of
@@ -80,7 +81,8 @@ async def tasks_text(core: SessionCore) -> str:
     files = await place.list_files()
     imports = await core.effects.disk(read_imports, place.root, files)
     repository = Repository(files=tuple(files), imports=imports)
-    return text.tasks_text(state.of_goal(goal), repository, state.plan(goal).trials)
+    queued = {m.task: seq for seq, m in core.merges.merges.items() if m.task is not None and m.state not in FINAL}
+    return text.tasks_text(state.of_goal(goal), repository, state.plan(goal).trials, queued)
 
 
 async def map_text(workspace: Path, effects: Effects, asked: str) -> str:

@@ -203,6 +203,7 @@ def test_a_landing_that_is_denied_waits_for_the_user_and_the_rest_goes_on(repo: 
         handle = start(session, tasks(*NAMES))
         first = watch.until("approval.requested", action="land")
         assert set(first.data["shown"]) >= {"diff", "checks", "files", "branch"}
+        assert "is to land by merge" in session.tasks_text()
         session.answer(first.seq, "deny", by="test", why="not today")
         second = watch.until("approval.requested", since=first.seq, action="land")
         session.answer(second.seq, "approve_session", by="test")

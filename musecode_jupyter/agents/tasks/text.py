@@ -13,16 +13,20 @@ _INDENT = "     "
 
 
 def tasks_text(
-    tasks: Mapping[int, TaskRecord], repository: Repository, trials: Mapping[str, Trial] = MappingProxyType({})
+    tasks: Mapping[int, TaskRecord],
+    repository: Repository,
+    trials: Mapping[str, Trial] = MappingProxyType({}),
+    merges: Mapping[int, int] = MappingProxyType({}),
 ) -> str:
     """All that is known of `tasks`, which belong to one goal; their numbers are those of their events.
 
-    `trials` has how acceptance commands ended on clean checkouts of the user's branch, before work or when judged.
+    `trials` has how acceptance commands ended on clean checkouts of the user's branch, before work or when judged;
+    `merges` the merge by task of those whose work is in the merge queue.
     """
     lines: list[str] = []
     for seq, task in tasks.items():
         spec = task.spec
-        lines.append(f"[{seq}] {spec.name}: {_standing(task, tasks)}")
+        lines.append(f"[{seq}] {spec.name}: {_standing(task, tasks, merges.get(seq))}")
         lines += [f"{_INDENT}{line}" for line in spec.goal.strip().splitlines()]
         lines += [f"{_INDENT}done when `{command}` passes{_tried(trials.get(command))}" for command in spec.accept]
         lines.append(f"{_INDENT}reads {_named(spec.reads)}{_beyond(task.wider.reads)}")
@@ -62,7 +66,7 @@ def _before(tasks: Mapping[int, TaskRecord]) -> dict[str, set[str]]:
     return found
 
 
-def _standing(task: TaskRecord, tasks: Mapping[int, TaskRecord]) -> str:
+def _standing(task: TaskRecord, tasks: Mapping[int, TaskRecord], merge: int | None) -> str:
     if task.state == "open":
         done = {other.spec.name for other in tasks.values() if other.state == "done"}
         waits = [name for name in task.spec.after if name not in done]
@@ -71,7 +75,8 @@ def _standing(task: TaskRecord, tasks: Mapping[int, TaskRecord]) -> str:
         return "runs next, with no other beside it" if task.exclusive else "not begun" if not task.agent else "to go on"
     if task.state == "leased":
         back = f", sent back {task.bounces} time{'s' * (task.bounces != 1)}: {task.why}" if task.bounces else ""
-        return f"{task.agent} works on it{back}"
+        doing = f"{task.agent} works on it" if merge is None else f"done by {task.agent}, is to land by merge {merge}"
+        return f"{doing}{back}"
     if task.state == "done":
         who = f" by {task.agent}" if task.agent else ""
         if task.merge is None:
