@@ -91,7 +91,8 @@ class Host:
 
     def unfinished(self) -> SessionEntry | None:
         """The newest session of this workspace that no process has open, if it ended without closing."""
-        ended = (entry for entry in list_sessions(self.home(), self.workspace()) if entry.state != "live")
+        entries = list_sessions(self.home(), self.workspace())
+        ended = (entry for entry in entries if entry.state not in {"live", "half made"})
         newest = next(ended, None)
         return newest if newest is not None and newest.state == "open" else None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +24,11 @@ from musecode_jupyter.runtime.loop import RuntimeThread
 from musecode_jupyter.session import claims, landings, looks, time_travel, worktrees
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.files_at import session_at
-from musecode_jupyter.session.fork import make_fork
+from musecode_jupyter.session.fork import make_fork, settled, take_away
 from musecode_jupyter.session.preflight import GoalSpec, check_goal
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.stops import stop_agent
-from musecode_jupyter.session.store import find_session, list_sessions, sessions_around
+from musecode_jupyter.session.store import SessionEntry, find_session, list_sessions, require_finished, sessions_around
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 from musecode_jupyter.skills.limits import Limits, more
 from musecode_jupyter.tools.registry import Tool
@@ -440,14 +439,18 @@ class Session:
 
         Conversations and the files of agents' worktrees are as they were; what came after `seq`, its files too, is
         kept in this session. Landings on the user's branch stay: `undo` takes them back. Raises as `fork`, and Denied.
+
+        It takes place when this session's log says so: cut off before that, this session goes on as after any crash,
+        and what was made is listed as half made; cut off after that, the other session can be resumed.
         """
         self.call(lambda core: time_travel.ask_rewind(core, seq))
         forked = self._continued(seq, rewind=True, effects=effects, tools=tools)
         try:
             self.call(lambda core: time_travel.rewound(core, seq, forked.id))
+            forked.call(settled)
             self.close(f"rewound to event {seq}")
         except BaseException:
-            # Nobody gets it: it can be resumed.
+            # Nobody gets it. Whether it can be resumed is in the log of this session.
             forked.close(f"session {self.id} did not end")
             raise
         return forked
@@ -523,7 +526,7 @@ def open_session(
         Folder of the user's repository; with `resume`, that of the session.
     resume
         Id of a session, a unique beginning of it, or its folder; "last" is the newest one of `workspace`, or else of
-        the nearest folder above it that has any.
+        the nearest folder above it that has any; not a fork that is half made.
     settings
         Defaults; the environment is put over them.
     interactive
@@ -551,6 +554,21 @@ def open_session(
     if not folder.is_dir():
         raise UsageProblem(f"There is no folder {folder}.")
     to_resume = None if resume is None else _folder_to_resume(chosen.home_or_default(), resume, folder)
+    if to_resume is not None:
+        require_finished(to_resume)
+    return _open(folder, to_resume, chosen, interactive, goal, runtime, effects, tools)
+
+
+def _open(
+    folder: Path,
+    to_resume: Path | None,
+    chosen: Settings,
+    interactive: bool,
+    goal: GoalSpec | None,
+    runtime: RuntimeThread | None,
+    effects: Effects,
+    tools: Sequence[Tool],
+) -> Session:
     thread = runtime or RuntimeThread.start()
 
     async def open_core() -> SessionCore:
@@ -596,18 +614,11 @@ def fork_session(
         folder = thread.call(make_fork(source, seq, home, effects, rewind=rewind))
         workspace = session_at(folder).workspace
         try:
-            return open_session(
-                workspace,
-                resume=str(folder),
-                settings=chosen,
-                interactive=interactive,
-                runtime=runtime,
-                effects=effects,
-                tools=tools,
-            )
+            return _open(workspace, folder, chosen, interactive, None, runtime, effects, tools)
         except BaseException:
+            # First the session, so that nobody resumes it when its worktrees are gone.
+            take_away(folder)
             thread.call(time_travel.discard(workspace, home, folder.name, effects))
-            shutil.rmtree(folder, ignore_errors=True)
             raise
     finally:
         if runtime is None:
@@ -617,12 +628,17 @@ def fork_session(
 def _folder_to_resume(home: Path, name: str, workspace: Path) -> Path:
     if name != "last":
         return find_session(home, name)
-    entries = list_sessions(home, workspace)
+    entries = _made(list_sessions(home, workspace))
     # From a folder inside a workspace, that workspace's: the nearest one's.
-    entries = entries or sorted(sessions_around(home, workspace), key=lambda e: len(e.workspace), reverse=True)
+    entries = entries or sorted(_made(sessions_around(home, workspace)), key=lambda e: len(e.workspace), reverse=True)
     if not entries:
         raise UsageProblem(f"There is no earlier session of {workspace}.")
     return entries[0].folder
+
+
+def _made(entries: list[SessionEntry]) -> list[SessionEntry]:
+    """Without forks that are half made: nobody has worked in them."""
+    return [entry for entry in entries if entry.state != "half made"]
 
 
 def _result(core: SessionCore, number: int) -> GoalResult:

@@ -44,7 +44,8 @@ async def make_fork(source: Path, seq: int, home: Path, effects: Effects, *, rew
     """Make a session that continues session `source` from event `seq`; returns its folder, which is to be resumed.
 
     `source` may be open in this process or another one; what is not durable yet is not there. A crash leaves either
-    nothing that is listed, or a fork that can be resumed.
+    nothing that is listed, or a fork that is listed as half made. Resumed, that is made to its end; one for a rewind
+    only if its parent says that it was rewound.
 
     Raises
     ------
@@ -112,6 +113,14 @@ async def _announce(parent: str, folder: Path, prefix: Prefix, effects: Effects,
         await log.close()
 
 
+def take_away(folder: Path) -> None:
+    """Delete a fork that cannot be made to its end; killed meanwhile, nothing of it is listed."""
+    making = folder.parent / MAKING / folder.name
+    making.parent.mkdir(mode=0o700, exist_ok=True)
+    _take_place(folder, making)
+    _leave(making)
+
+
 def _leave(making: Path) -> None:
     """Remove what is left where the fork was made; nothing if it has taken its place and no other is being made."""
     shutil.rmtree(making, ignore_errors=True)
@@ -165,6 +174,12 @@ async def settle_fork(core: SessionCore) -> None:
         elif merge.state not in FINAL:
             data = {"merge": merge_seq, "why": "the session was forked before it landed", "kept": _kept(core, merge)}
             await core.log.append("merge.bounced", data, agent=HARNESS, cause=(merge.goal, merge_seq))
+
+
+async def settled(core: SessionCore) -> None:
+    """Write down, once, that the fork is made to its end; of one for a rewind, that the rewind has taken place."""
+    if lineage_of(core).unsettled:
+        await core.log.append("session.settled", {})
 
 
 def _kept(core: SessionCore, merge: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from musecode_jupyter.runtime.effects import Effects
-from musecode_jupyter.runtime.errors import NoRepository
+from musecode_jupyter.runtime.errors import GitError, NoRepository
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.shadow import find_shadow
 
@@ -29,6 +29,20 @@ async def find_repository(workspace: Path, home: Path, effects: Effects) -> tupl
         if found is None:
             raise
         return found, True
+
+
+async def repositories(workspace: Path, home: Path, effects: Effects) -> list[Git]:
+    """All in which goals of sessions in `workspace` may work: its own, if it has a commit, and the private one."""
+    found: list[Git] = []
+    try:
+        own = await Git.discover(workspace, effects)
+        if await own.ref("HEAD") is not None:
+            found.append(own)
+        root = own.root
+    except GitError:
+        root = workspace
+    shadow = await find_shadow(root, home, effects)
+    return found if shadow is None else [*found, shadow]
 
 
 async def unborn_root(workspace: Path, effects: Effects) -> Path | None:

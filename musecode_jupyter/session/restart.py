@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from musecode_jupyter.agents.roles import STANDING
 from musecode_jupyter.runtime.errors import MuseError
-from musecode_jupyter.session.fork import held_files, lineage_of, settle_fork
+from musecode_jupyter.session.fork import held_files, lineage_of, settle_fork, settled
 from musecode_jupyter.session.landings import clean_up, settle_landings
+from musecode_jupyter.session.store import unfinished_fork
 from musecode_jupyter.tools.builtin import MAX_EDITABLE_BYTES
 from musecode_jupyter.tools.files import digest_bytes, read_bytes, write_atomic
 from musecode_jupyter.tools.registry import Place
@@ -62,7 +63,10 @@ async def reconcile(core: SessionCore) -> None:
     await clean_up(core)
     await settle_landings(core)
     if fresh:
-        await core.log.append("session.settled", {})
+        fork = await core.effects.disk(unfinished_fork, core.log.folder)
+        # A rewind takes place when the session that it leaves says so: not yet, while it is being made.
+        if fork is None or fork.takes_place:
+            await settled(core)
 
 
 async def _settle(core: SessionCore, seq: int, call: OpenCall) -> None:

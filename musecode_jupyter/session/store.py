@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,9 @@ from musecode_jupyter.runtime.errors import UsageProblem
 # The last records, among them the last of session.closed and of the goal, as a rule lie in so many bytes.
 TAIL_BYTES = 49_152
 _HEAD_BYTES = 4_096
+# What settles a fork lies in so many bytes from where its own records begin.
+_SETTLING_BYTES = 1 << 20
+_SETTLED = re.compile(rb'"kind":"session\.settled"')
 _STANDS = {
     "goal.met": "met",
     "goal.paused": "paused",
@@ -30,8 +34,8 @@ _STANDS = {
 class SessionEntry:
     """A session as listed.
 
-    `state` is live (a process has it open), closed, open (ended without closing), empty (ended before its first event)
-    or damaged. `goal` is how its last goal stands, where the end of the log tells it: met, paused, running, or why it
+    `state` is live (a process has it open), closed, open (ended without closing), empty (ended before its first event),
+    half made (a fork whose making was cut off, and that nobody has worked in) or damaged. `goal` is how its last goal stands, where the end of the log tells it: met, paused, running, or why it
     stopped; else empty. `parent` is the session that it was forked from, after event `parent_seq`; `rewound_to` is the
     one in which work went on after a rewind.
     """
@@ -120,18 +124,80 @@ def read_entry(folder: Path) -> SessionEntry | None:
         return SessionEntry(folder.name, folder, "", "", "damaged", 0)
     last = _newest(tail)
     forked = _forked(segments)
+    if is_locked(folder):
+        state = "live"
+    elif forked and (unfinished := unfinished_fork(folder)) is not None and unfinished.half_made:
+        state = "half made"
+    else:
+        state = "closed" if _closed(tail) else "open"
     return SessionEntry(
         id=folder.name,
         folder=folder,
         workspace=str(first.get("data", {}).get("workspace", "")),
         started=str(first.get("ts", "")),
-        state="live" if is_locked(folder) else "closed" if _closed(tail) else "open",
+        state=state,
         events=int(last["seq"]) if last else 0,
         goal=_goal(tail),
         parent=str(forked.get("parent", "")),
         parent_seq=int(forked.get("seq", 0)),
         rewound_to=_rewound(tail),
     )
+
+
+@dataclass(frozen=True)
+class UnfinishedFork:
+    """A fork that was cut off before it was settled: of which session, after which event, and whether for a rewind.
+
+    `takes_place` is False for one that was made for a rewind, while its parent does not say that it was rewound: then
+    the rewind did not take place, and work goes on in the parent.
+    """
+
+    parent: str
+    seq: int
+    rewind: bool
+    takes_place: bool
+
+    @property
+    def half_made(self) -> bool:
+        """Whether work goes on elsewhere: not after a rewind that took place."""
+        return not (self.rewind and self.takes_place)
+
+
+def unfinished_fork(folder: Path) -> UnfinishedFork | None:
+    """What is unfinished of the session in `folder` if it is a fork that was not made to its end; else None."""
+    names = sorted(path for path in (folder / "journal").glob("*.jsonl"))
+    record = _first(names[-1]) if len(names) > 1 else None
+    # Whatever follows in a later segment came after it was settled.
+    if record is None or record.get("kind") != "session.forked":
+        return None
+    with names[-1].open("rb", buffering=0) as file:
+        if _SETTLED.search(file.read(_SETTLING_BYTES)):
+            return None
+    data = record["data"]
+    parent = folder.parent / str(data["parent"]) / "journal"
+    rewind = bool(data.get("rewind"))
+    takes_place = not rewind or not parent.is_dir() or _says_rewound(parent, folder.name)
+    return UnfinishedFork(str(data["parent"]), int(data["seq"]), rewind, takes_place)
+
+
+def require_finished(folder: Path) -> None:
+    """Raise UsageProblem if the session in `folder` was made for a rewind that did not take place."""
+    fork = unfinished_fork(folder)
+    if fork is not None and not fork.takes_place:
+        raise UsageProblem(
+            f"Session {folder.name} was being made for a rewind that was cut off before it took place: session "
+            f"{fork.parent} is as it was. Resume that one, and rewind it again to event {fork.seq}."
+        )
+
+
+def _says_rewound(journal: Path, session: str) -> bool:
+    wanted = b'"kind":"session.rewound"'
+    for path in sorted(journal.glob("*.jsonl"), reverse=True):
+        with path.open("rb") as file:
+            for line in file:
+                if wanted in line and ((record := _parse(line)) or {}).get("data", {}).get("session") == session:
+                    return True
+    return False
 
 
 def find_session(home: Path, name: str) -> Path:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from musecode_jupyter.runtime.effects import Effects
-from musecode_jupyter.runtime.errors import Denied, GitError, UsageProblem
+from musecode_jupyter.runtime.errors import Denied, UsageProblem
 from musecode_jupyter.session.fork import held_files, lineage_of
 from musecode_jupyter.session.lineage import LineageState
+from musecode_jupyter.session.repository import repositories
 from musecode_jupyter.session.store import worktrees_dir
 from musecode_jupyter.session.summary import summarise
 from musecode_jupyter.workspace.git import Git
@@ -78,11 +79,12 @@ async def rewound(core: SessionCore, seq: int, session: str) -> None:
 
 async def discard(workspace: Path, home: Path, session: str, effects: Effects) -> None:
     """Remove the worktrees and branches that were made for a fork that could not be finished."""
-    try:
-        git = await Git.discover(workspace, effects)
-    except GitError:
-        return
     folder = await effects.disk(worktrees_dir(home).resolve)
+    for git in await repositories(workspace, home, effects):
+        await _discard(git, folder, session)
+
+
+async def _discard(git: Git, folder: Path, session: str) -> None:
     async with repository_lock(git) as lock:
         for tree in await list_worktrees(git):
             branch = f"refs/heads/musecode/{session}/"
