@@ -35,9 +35,10 @@ class SessionEntry:
     """A session as listed.
 
     `state` is live (a process has it open), closed, open (ended without closing), empty (ended before its first event),
-    half made (a fork whose making was cut off, and that nobody has worked in) or damaged. `goal` is how its last goal stands, where the end of the log tells it: met, paused, running, or why it
-    stopped; else empty. `parent` is the session that it was forked from, after event `parent_seq`; `rewound_to` is the
-    one in which work went on after a rewind.
+    half made (a fork whose making was cut off, and that nobody has worked in) or damaged. `goal` is how its last goal
+    stands, where the end of the log tells it: met, paused, running, or why it stopped; else empty. `parent` is the
+    session that it was forked from, after event `parent_seq`; `rewound_to` is the one in which work went on after a
+    rewind.
     """
 
     id: str
@@ -195,7 +196,8 @@ def _says_rewound(journal: Path, session: str) -> bool:
     for path in sorted(journal.glob("*.jsonl"), reverse=True):
         with path.open("rb") as file:
             for line in file:
-                if wanted in line and ((record := _parse(line)) or {}).get("data", {}).get("session") == session:
+                record = _parse(line) if wanted in line else None
+                if record is not None and record["data"]["session"] == session:
                     return True
     return False
 

@@ -1,4 +1,4 @@
-"""A process that makes a fork or a rewind is killed at each of its steps: the parent is as it was, all can be redone."""
+"""A process is killed at each step of making a fork or a rewind: the parent is as it was, and all can be done again."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ class Scene:
         return self.git("rev-parse", "HEAD"), mine, self.git("status", "--porcelain"), picture(self.repo)
 
     def snapshots(self) -> set[str]:
-        return set(self.git("for-each-ref", "--format=%(refname)", f"refs/musecode/snapshot/{self.source.name}").split())
+        prefix = f"refs/musecode/snapshot/{self.source.name}"
+        return set(self.git("for-each-ref", "--format=%(refname)", prefix).split())
 
     def entries(self) -> dict[str, SessionEntry]:
         return {entry.id: entry for entry in list_sessions(self.home)}
