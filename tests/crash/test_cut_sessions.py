@@ -97,7 +97,8 @@ def reopen(world: World, point: Point, story: Story, *, ask: bool) -> None:
                 said = session.call(lambda core: core.ask("Are you there?"), timeout=DEADLINE_S)
                 assert said == "I am here."
                 check_calls(list(session.events()), ended={LEAD_NAME})
-        assert [request.status for request in server.requests] == ([200] if ask else [])
+        # More than one where a call of the lead's that was cut off asks another agent first.
+        assert {request.status for request in server.requests} == ({200} if ask else set())
     check_end(world, point, story)
 
 
