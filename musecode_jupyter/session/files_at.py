@@ -8,12 +8,16 @@ from pathlib import Path
 from musecode_jupyter.agents.tasks.state import TasksReducer, TasksState
 from musecode_jupyter.log import EventLog, Fold
 from musecode_jupyter.runtime.effects import Effects
-from musecode_jupyter.runtime.errors import UsageProblem
+from musecode_jupyter.runtime.errors import GitError, UsageProblem
 from musecode_jupyter.session.fork import unrecorded
+from musecode_jupyter.session.repository import unborn_root
+from musecode_jupyter.session.store import home_of
 from musecode_jupyter.skills.goal_state import GoalsReducer, GoalsState
+from musecode_jupyter.skills.ground_state import GroundsReducer, GroundsState
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.held_files import HeldFiles, HeldFilesReducer, HeldFilesState
 from musecode_jupyter.workspace.restore import lay_out, require_free
+from musecode_jupyter.workspace.shadow import find_shadow
 
 
 @dataclass(frozen=True)
@@ -28,13 +32,17 @@ class WorktreeAt:
 
 @dataclass(frozen=True)
 class SessionAt:
-    """The worktrees of a session after event `seq`; `main` is the one that is meant where none is named."""
+    """The worktrees of a session after event `seq`; `main` is the one that is meant where none is named.
+
+    `shadowed` are the goals that work in the private repository of a folder.
+    """
 
     log: EventLog
     workspace: Path
     seq: int
     trees: dict[int, WorktreeAt]
     main: int | None
+    shadowed: frozenset[int | None] = frozenset()
 
     def choose(self, number: int | None) -> WorktreeAt:
         """Worktree `number`, or the only one, or the lead's; UsageProblem says which there are."""
@@ -64,11 +72,13 @@ def session_at(folder: Path, seq: int | None = None) -> SessionAt:
             f"The log of session {folder.name} is damaged after event {damaged[0].last_good_seq}: what the files were "
             "at later events is not known."
         )
-    fold = Fold([HeldFilesReducer(), GoalsReducer(), TasksReducer()])
+    fold = Fold([HeldFilesReducer(), GoalsReducer(), GroundsReducer(), TasksReducer()])
     held, goal_state, task_state = fold.state("files"), fold.state("goals"), fold.state("tasks")
+    grounds = fold.state("grounds")
     assert isinstance(held, HeldFilesState)
     assert isinstance(goal_state, GoalsState)
     assert isinstance(task_state, TasksState)
+    assert isinstance(grounds, GroundsState)
     workspace = Path()
     for event in log.events():
         if event.seq > last:
@@ -89,7 +99,19 @@ def session_at(folder: Path, seq: int | None = None) -> SessionAt:
     active = [number for number in leads if trees[number].held.goal == goal_state.active]
     known = list(trees) if len(trees) == 1 else active or leads
     main = known[-1] if known else None
-    return SessionAt(log, workspace, last, trees, main)
+    shadowed = frozenset(number for number, ground in grounds.goals.items() if ground.shadow)
+    return SessionAt(log, workspace, last, trees, main, shadowed)
+
+
+async def _repository(at: SessionAt, tree: WorktreeAt, effects: Effects) -> Git:
+    """The one in which the goal of `tree` works; GitError if it is not there any more."""
+    if tree.held.goal not in at.shadowed:
+        return await Git.discover(at.workspace, effects)
+    root = await unborn_root(at.workspace, effects) or at.workspace
+    found = await find_shadow(root, home_of(at.log.folder), effects)
+    if found is None:
+        raise GitError(f"The private repository of {root}, which holds these files, is not there any more.")
+    return found
 
 
 def _limits(held: HeldFiles) -> tuple[str, ...]:
@@ -110,6 +132,6 @@ async def restore(at: SessionAt, tree: WorktreeAt, into: Path, effects: Effects)
         raise UsageProblem(
             f"The repository {at.workspace} of this session is not there any more, and its commits with it."
         )
-    git = await Git.discover(at.workspace, effects)
+    git = await _repository(at, tree, effects)
     await require_free(git, into)
     return await lay_out(git, tree.held, at.log.blob, into)

@@ -65,6 +65,11 @@ def sessions_dir(home: Path) -> Path:
     return home / "sessions"
 
 
+def home_of(session: Path) -> Path:
+    """The folder below which the session in folder `session` lies with its worktrees."""
+    return session.resolve().parent.parent
+
+
 def worktrees_dir(home: Path) -> Path:
     """The folder that holds the worktrees of all sessions, outside every repository."""
     return home / "worktrees"

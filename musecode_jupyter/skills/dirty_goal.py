@@ -125,7 +125,9 @@ class DirtyGoalRunner(GoalRunner):
                     await keep_commit(git, ref, tip)
             if await git.ref(ref) is None:
                 return landed
-            await drop_snapshot(git, ground.kept.removeprefix(SNAPSHOT_PREFIX), ground.snapshot)
+            # That of the session from which this one was forked is its own to drop.
+            if ground.kept.startswith(f"{SNAPSHOT_PREFIX}{self._t.session}/"):
+                await drop_snapshot(git, ground.kept.removeprefix(SNAPSHOT_PREFIX), ground.snapshot)
         except GitError as error:
             logger.warning("the work of goal %s is kept where it is: %s", self.goal, error)
             return landed

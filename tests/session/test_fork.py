@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from fixtures.folders import fingerprint, picture
 from fixtures.model_scripts import Answer, Call, Steps
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import (
@@ -45,29 +45,6 @@ MAKE = run_of("printf made > made.txt; chmod +x other.txt; ln -s made.txt link; 
 WRONG = Answer("I try.", [Call("edit", {"path": "answer.txt", "old": "wrong", "new": "almost"})])
 RIGHT = Answer("Once more.", [Call("edit", {"path": "answer.txt", "old": "almost", "new": "right"})])
 NOWHERE = "http://127.0.0.1:9/v1"
-
-
-def picture(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Mode and bytes (of a link: where it leads) of everything below a folder, git's own entry left out."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        if path.name == ".git" or ".git" in path.relative_to(folder).parts:
-            continue
-        if path.is_symlink():
-            found[str(path.relative_to(folder))] = (0, os.fsencode(os.readlink(path)))
-        elif path.is_file():
-            found[str(path.relative_to(folder))] = (path.stat().st_mode & 0o111, path.read_bytes())
-    return found
-
-
-def fingerprint(folder: Path) -> str:
-    """A digest of the bytes and names of all files below a folder, the lock left out: its reader may touch it."""
-    state = hashlib.blake2b()
-    for path in sorted(folder.rglob("*")):
-        state.update(os.fsencode(path.relative_to(folder)) + b"\0")
-        if path.is_file() and not path.is_symlink() and path.name != "lock":
-            state.update(path.read_bytes())
-    return state.hexdigest()
 
 
 @contextmanager

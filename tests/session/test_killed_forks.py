@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import random
 import shutil
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fixtures.crash_world import copy_tree
+from fixtures.folders import Picture, fingerprint, picture
 from fixtures.fork_victim import NOWHERE, Victim
 from fixtures.model_scripts import Answer, Call, Steps
 from fixtures.model_server import ModelServer
@@ -32,31 +32,6 @@ MEND_EVERY = 6
 MAKE = run_of("printf made > made.txt; chmod +x other.txt; ln -s made.txt link; rm -f gone.txt")
 LATER = Answer("", [Call("edit", {"path": "other.txt", "old": "other", "new": "another"})])
 LATEST = Answer("", [Call("edit", {"path": "other.txt", "old": "another", "new": "yet another"})])
-Picture = dict[str, tuple[int, bytes]]
-
-
-def picture(folder: Path) -> Picture:
-    """Mode and bytes (of a link: where it leads) of everything below a folder, git's own entries left out."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if ".git" in path.relative_to(folder).parts:
-            continue
-        if path.is_symlink():
-            found[name] = (0, os.fsencode(os.readlink(path)))
-        elif path.is_file():
-            found[name] = (path.stat().st_mode & 0o111, path.read_bytes())
-    return found
-
-
-def fingerprint(folder: Path) -> str:
-    """A digest of the bytes and names of all files below a folder, the lock left out: its reader may touch it."""
-    state = hashlib.blake2b()
-    for path in sorted(folder.rglob("*")):
-        state.update(os.fsencode(path.relative_to(folder)) + b"\0")
-        if path.is_file() and not path.is_symlink() and path.name != "lock":
-            state.update(path.read_bytes())
-    return state.hexdigest()
 
 
 @dataclass
