@@ -10,7 +10,7 @@ from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session.repository import unborn_root
 from musecode_jupyter.skills.ground_state import Ground
 from musecode_jupyter.workspace.git import Git
-from musecode_jupyter.workspace.shadow import keep_files, open_shadow, shadow_path
+from musecode_jupyter.workspace.shadow import half_moved, keep_files, open_shadow, shadow_path
 from musecode_jupyter.workspace.snapshots import SNAPSHOT_PREFIX, take_snapshot
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ async def make_shadow(core: SessionCore, root: Path) -> Git:
 async def take_in(core: SessionCore, git: Git) -> None:
     """Commit what the user changed in the folder of the private repository `git`, unless a move there was cut off."""
     merges = core.merges.merges.values()
-    # What a landing has half written would be taken for the user's.
-    if not any(merge.state in {"landing", "undoing"} for merge in merges):
+    # What a landing has half written, of this session or another one, would be taken for the user's.
+    if not any(merge.state in {"landing", "undoing"} for merge in merges) and not await half_moved(git):
         await keep_files(git)
 
 

@@ -70,9 +70,6 @@ class DirtyGoalRunner(GoalRunner):
         """Check the work together with the user's uncommitted files, as it will be on their disk, and then alone."""
         tree, git = self._workspace.worktrees[worktree], self._t.git
         commit = (await (await Git.at_worktree(Path(tree.path), self._t.effects)).head()).commit
-        if check.commit == target:
-            await self._nothing_changed(self.record, commit)
-            return
         assert check.commit is not None
         assert check.tree is not None
         beside = await self._upon(target)

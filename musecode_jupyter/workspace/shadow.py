@@ -12,6 +12,7 @@ from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import GitError, NoCheckout, NoRepository, UsageProblem
 from musecode_jupyter.workspace.git import Git, init_outside
+from musecode_jupyter.workspace.landing import BACKUP_PREFIX
 from musecode_jupyter.workspace.locking import repository_lock
 from musecode_jupyter.workspace.worktrees import AUTHOR, some_names
 
@@ -131,6 +132,20 @@ async def keep_files(git: Git, *, most_files: int = MOST_FILES, most_bytes: int 
         return False
     await _commit_files(git, f"{git.root.name or git.root} as it was found again")
     return True
+
+
+@answered
+async def half_moved(git: Git) -> bool:
+    """Whether a landing, or taking one back, has moved the branch of the shadow repository `git` and not yet its files.
+
+    Nobody stages anything there, so the index is that of the last commit, but for two moments: while files are kept,
+    and while a move is under way, when it is still that of the commit which the move has kept.
+    """
+    index = await git.run("write-tree", check=False)
+    if index.code != 0 or index.line() == await git.tree_of("HEAD"):
+        return False
+    kept = await git.run("for-each-ref", "--format=%(tree)", BACKUP_PREFIX)
+    return index.line() in os.fsdecode(kept.out).split()
 
 
 async def _commit_files(git: Git, message: str) -> None:
