@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,7 +16,8 @@ from musecode_jupyter.agents.crew_state import FILES, CrewState
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mail.box import Mailbox
 from musecode_jupyter.agents.mind import Task
-from musecode_jupyter.agents.roles import STANDING, role
+from musecode_jupyter.agents.roles import Role
+from musecode_jupyter.agents.roles.state import standing
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.runtime.errors import LogError, MuseError, ToolProblem
@@ -109,7 +110,7 @@ class Crew:
 
         Raises MuseError if a standing agent has come to the limit of model calls of a turn.
         """
-        if task.agent in STANDING:
+        if task.agent in standing(self.log):
             if self._steps(task.agent) >= self._limits.get(task.agent, MAX_STEPS):
                 raise MuseError(f"no answer after {MAX_STEPS} model calls")
             self.mailbox.deliver(task.agent, digest=False)
@@ -230,14 +231,14 @@ class AskArguments(Arguments):
     question: str = Field(description="all that is needed to answer it; the agent sees nothing of this conversation")
 
 
-def ask_tool(crew: Callable[[], Crew]) -> Tool:
-    """`ask`: a question to a standing agent, whose answer is the call's result."""
+def ask_tool(crew: Callable[[], Crew], roles: Sequence[Role] = ()) -> Tool:
+    """`ask`: a question to a standing agent, one of each of `roles`, whose answer is the call's result."""
     return Tool(
         name=ASK,
         description=" ".join(
             [
                 "Ask a standing agent of the crew, which keeps what it has read.",
-                *(f"{name}: {role(name).purpose}" for name in STANDING),
+                *(f"{each.name}: {each.purpose}" for each in roles),
             ]
         ),
         arguments=AskArguments,
@@ -247,8 +248,9 @@ def ask_tool(crew: Callable[[], Crew]) -> Tool:
 
 
 async def _ask(crew: Callable[[], Crew], context: ToolContext, arguments: AskArguments) -> Outcome:
-    if arguments.agent not in STANDING:
-        raise ToolProblem(f"There is no {arguments.agent!r} to ask. There are: {', '.join(STANDING)}.")
+    there = standing(context.log)
+    if arguments.agent not in there:
+        raise ToolProblem(f"There is no {arguments.agent!r} to ask. There are: {', '.join(there)}.")
     if not arguments.question.strip():
         raise ToolProblem("The question is empty.")
     return Outcome(await crew().ask(context.agent, arguments.agent, arguments.question, context.place, context.call))

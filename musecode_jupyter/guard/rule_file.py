@@ -18,15 +18,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from musecode_jupyter.runtime.errors import UsageProblem
 
 MAX_FILE_BYTES = 1_000_000
-Form = Literal["exact", "prefix", "tool", "landing"]
+Form = Literal["exact", "prefix", "tool", "landing", "role"]
 
 
 class Rule(BaseModel):
     """What may be done without a question.
 
-    `form` says what `text` is: a whole command line, the first words of a command, a tool's name, or a branch.
-    `programs` are what the shell and each command's name led to when the rule was made; `place` is where the rule
-    holds: in agents' own worktrees, or in the user's checkout.
+    `form` says what `text` is: a whole command line, the first words of a command, a tool's name, a branch, or a role
+    that the repository brings. `programs` are what the shell and each command's name led to when the rule was made, and
+    of a role the digest of its file; `place` is where the rule holds: in agents' own worktrees, or in the user's
+    checkout.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,6 +46,7 @@ class Rule(BaseModel):
             "prefix": f"run: {self.text} ...",
             "tool": self.text,
             "landing": f"land on {self.text}",
+            "role": f"role {self.text}",
         }[self.form]
 
 

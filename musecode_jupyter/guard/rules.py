@@ -321,7 +321,7 @@ def _data(
 ) -> dict[str, Any]:
     return {
         "rule": rule.name,
-        "action": action or ("land" if rule.form == "landing" else "run"),
+        "action": action or {"landing": "land", "role": "role"}.get(rule.form, "run"),
         "approval": approval,
         "scope": scope,
         **rule.model_dump(mode="json"),

@@ -20,7 +20,7 @@ from musecode_jupyter.jupyter.export_words import export
 from musecode_jupyter.jupyter.host import Host
 from musecode_jupyter.jupyter.kept import kept_of
 from musecode_jupyter.jupyter.notebook_commands import ask, cells, run, variables
-from musecode_jupyter.jupyter.rule_words import rules
+from musecode_jupyter.jupyter.rule_words import rules, trust
 from musecode_jupyter.runtime.errors import LogReadOnly, UsageProblem
 from musecode_jupyter.session import GoalHandle, GoalResult, Session
 from musecode_jupyter.session.agents_view import agents_lines
@@ -387,6 +387,7 @@ COMMANDS: dict[str, Command] = {
     "pin": _pin,
     "unpin": partial(_pin, pinned=False),
     "rules": rules,
+    "trust": trust,
     "resume": _resume,
     "sessions": _sessions,
     "verify": _verify,

@@ -39,7 +39,7 @@ MUSE_WORDS = (
         "show",
         "steer",
     ),
-    *("stop", "tasks", "timeline", "undo", "unpin", "vars", "verify", "worktrees"),
+    *("stop", "tasks", "timeline", "trust", "undo", "unpin", "vars", "verify", "worktrees"),
 )
 GOAL_WORDS = ("pause", "resume", "stop", "clear", "steer", "edit")
 BASES = ("head", "dirty")
@@ -92,6 +92,7 @@ class MuseMatcher:
             "cells": lambda: ["on", "off", *self._cells()],
             "vars": self._variables,
             "rules": lambda: ["add", "remove"],
+            "trust": lambda: ["on", "off"],
             "steer": self._agents,
             "stop": self._agents,
             "unpin": self._pinned,

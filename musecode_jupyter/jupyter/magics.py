@@ -110,7 +110,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
         claims [--why N · retract N [WHY]] · critiques [answer N TEXT · accept N · withdraw N] ·
         undo LANDING · worktrees [reclaim [NAME] · quarantine NAME [WHY]] · diff [SEQ..SEQ] · cost ·
         pin SEQ · unpin SEQ · rules [add session|workspace 'COMMAND PREFIX' · remove N] ·
-        resume [ID] · sessions [--workspace [DIR]] · fork SEQ · rewind SEQ · verify ·
+        trust [on|off] · resume [ID] · sessions [--workspace [DIR]] · fork SEQ · rewind SEQ · verify ·
         export FORMAT PATH [--redacted] [--force] · doctor · close
         """
         from musecode_jupyter.jupyter import commands

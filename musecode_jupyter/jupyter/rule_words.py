@@ -1,4 +1,4 @@
-"""`%muse rules`, and the line that tells of questions that wait."""
+"""`%muse rules`, `%muse trust`, and the line that tells of questions that wait."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 from musecode_jupyter.jupyter.host import Host
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session import Session
+from musecode_jupyter.session.visible import visible_text
 
 USAGE = "%muse rules takes nothing, `remove N`, or `add session|workspace 'COMMAND PREFIX'`."
 
@@ -32,6 +33,14 @@ def rules(host: Host, rest: str) -> None:
         print(f"Rule {number} is in force: {session.rules.held[number].name}")
     else:
         raise UsageProblem(USAGE)
+
+
+def trust(host: Host, rest: str) -> None:
+    """Show the roles that the repository brings, trust them as they are, or do so no more."""
+    words = {"": Session.roles_text, "on": Session.trust_roles, "off": Session.distrust_roles}
+    if rest not in words:
+        raise UsageProblem("%muse trust takes nothing, `on` or `off`.")
+    print(visible_text(words[rest](host.session())))
 
 
 def rules_text(session: Session) -> str:

@@ -15,6 +15,7 @@ from musecode_jupyter.log.context_kinds import CONTEXT_KINDS
 from musecode_jupyter.log.critique_kinds import CRITIQUE_KINDS
 from musecode_jupyter.log.mail_kinds import MAIL_KINDS
 from musecode_jupyter.log.payload import Check, Payload
+from musecode_jupyter.log.role_kinds import ROLE_KINDS
 from musecode_jupyter.log.work_kinds import WORK_KINDS
 
 
@@ -415,10 +416,12 @@ class RuleAdded(Payload):
     action: str
     approval: int | None = None
     scope: Literal["session", "workspace"] = "session"
-    form: Literal["", "exact", "prefix", "tool", "landing"] = ""
-    text: str = Field(default="", description="the command, its first words, the tool, or the branch")
+    form: Literal["", "exact", "prefix", "tool", "landing", "role"] = ""
+    text: str = Field(default="", description="the command, its first words, the tool, the branch, or the role")
     words: list[str] = Field(default_factory=list, description="prefix: the words that a command must begin with")
-    programs: list[str] = Field(default_factory=list, description="what the shell and each command's name led to")
+    programs: list[str] = Field(
+        default_factory=list, description="what the shell and each command's name led to; role: its file's digest"
+    )
     place: Literal["worktree", "checkout"] = "worktree"
     by: str = ""
     since: str = ""
@@ -663,6 +666,7 @@ KINDS: dict[str, type[Payload]] = {
     **WORK_KINDS,
     **CLAIM_KINDS,
     **MAIL_KINDS,
+    **ROLE_KINDS,
     **CONTEXT_KINDS,
     **CRITIQUE_KINDS,
     "budget.set": BudgetSet,

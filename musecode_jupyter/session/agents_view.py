@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from musecode_jupyter.agents.crew_state import CrewState
+from musecode_jupyter.agents.roles.state import role_of, roles_of
 from musecode_jupyter.session.context import conversation_lines
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ def agents_lines(core: SessionCore) -> list[str]:
         cost = "" if spent is None else f", {spent.calls} model calls, {spent.tokens} tokens, {spent.usd:.4f} USD"
         why = f" ({record.why})" if record.why else ""
         parts = [f"{record.role}, {record.profile}, {record.model}: {record.state}{why}{cost}"]
+        if record.role in roles_of(core.log).roles:
+            parts.append(f"the repository's role: {role_of(core.log, record.role).purpose}")
         if held.woken is not None:
             parts.append(f"woken last: {held.why} (event {held.woken})")
         if held.read:

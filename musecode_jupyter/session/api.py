@@ -21,7 +21,7 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import Effects, LiveEffects
 from musecode_jupyter.runtime.errors import LogReadOnly, UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
-from musecode_jupyter.session import claims, landings, looks, time_travel, worktrees
+from musecode_jupyter.session import claims, landings, looks, roles, time_travel, worktrees
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.files_at import session_at
 from musecode_jupyter.session.fork import make_fork, settled, take_away
@@ -389,6 +389,18 @@ class Session:
     def disallow(self, number: int, *, by: str = "api") -> None:
         """Take a rule out of force; UsageProblem if there is none of this number."""
         self.call(lambda core: core.rules.remove(number, by=by))
+
+    def roles_text(self) -> str:
+        """The roles that the repository brings: whether each is trusted, and whether this session uses it."""
+        return self.call(roles.roles_text)
+
+    def trust_roles(self) -> str:
+        """Trust the repository's roles as their files are now; says what that gives. UsageProblem if there are none."""
+        return self.call(roles.trust)
+
+    def distrust_roles(self) -> str:
+        """Trust no role of the repository any more; says so in a line."""
+        return self.call(roles.distrust)
 
     def take_notices(self) -> list[str]:
         """Lines that the user has not been told yet."""

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from musecode_jupyter._version import __version__
-from musecode_jupyter.agents.crew import ask_tool
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import Guided
 from musecode_jupyter.agents.landing.state import MergesState
@@ -46,12 +45,13 @@ from musecode_jupyter.runtime.errors import (
 )
 from musecode_jupyter.runtime.loop import assert_runtime_thread
 from musecode_jupyter.session.claims import send_corrections
-from musecode_jupyter.session.crew import ensure_agent, ensure_crew, make_crew
+from musecode_jupyter.session.crew import LEAD_NAME, ensure_agent, make_agents, make_crew
 from musecode_jupyter.session.ground import make_shadow, own_changes, settle, shadow_text, take_in
 from musecode_jupyter.session.landings import landing_parts
 from musecode_jupyter.session.preflight import GoalSpec, check_goal, check_model, choose_sandbox, landing_branch
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.repository import files_below, find_repository, unborn_root
+from musecode_jupyter.session.roles import take_roles
 from musecode_jupyter.session.runners import REPLAYS, TOOLS, goal_runner
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.store import new_id, sessions_dir
@@ -75,7 +75,6 @@ from musecode_jupyter.workspace.state import WorkspaceState
 
 logger = logging.getLogger(__name__)
 
-LEAD_NAME = "lead"
 # How long the end of what was told to stop is waited for, in seconds.
 STOP_S = 30.0
 NOT_MADE = "Not made: the user ended the question."
@@ -127,13 +126,12 @@ class SessionCore:
         self.policy = Policy(settings.mode(interactive=interactive), interactive)
         self.with_crew = info.profile != "guided" and settings.crew_wanted()
         """Whether standing agents work beside the lead."""
-        crew_tools = [ask_tool(lambda: self.crew)] if self.with_crew else []
         outputs = log.folder / "outputs"
         outputs.mkdir(mode=0o700, exist_ok=True)
         self.executor = Executor(
             log=log,
             effects=effects,
-            registry=Registry.of([*TOOLS, *crew_tools]).over(tools),
+            registry=Registry.of(TOOLS).over(tools),
             offered=partial(offered, log),
             policy=self.policy,
             approvals=self.approvals,
@@ -266,8 +264,6 @@ class SessionCore:
                 **data,
             },
         )
-        await ensure_agent(self, LEAD_NAME, "lead")
-        await ensure_crew(self)
         try:
             repository = (await self.git()).common_dir
         except MuseError:
@@ -275,6 +271,8 @@ class SessionCore:
         problem = await self.rules.open(self._home, repository)
         if problem:
             self.notices.append(problem)
+        await take_roles(self)
+        await make_agents(self)
 
     @property
     def agents(self) -> AgentsState:

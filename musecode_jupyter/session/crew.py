@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 from musecode_jupyter.agents.crew import Crew
 from musecode_jupyter.agents.mail.box import Mailbox
 from musecode_jupyter.agents.prompts import ASK
-from musecode_jupyter.agents.roles import STANDING, role
+from musecode_jupyter.agents.roles.state import role_of, standing
 
 if TYPE_CHECKING:
     from musecode_jupyter.session.core import SessionCore
+
+
+LEAD_NAME = "lead"
 
 
 def make_crew(core: SessionCore) -> Crew:
@@ -28,10 +31,16 @@ def _goal_of(core: SessionCore, agent: str) -> int | None:
     return active if agent in record.agents and not record.final else None
 
 
+async def make_agents(core: SessionCore) -> None:
+    """Make the lead and the standing agents; what is there and is to be as it is stays."""
+    await ensure_agent(core, LEAD_NAME, "lead")
+    await ensure_crew(core)
+
+
 async def ensure_crew(core: SessionCore) -> None:
     """Make the standing agents. Under `guided` there are none: nobody could ask them."""
     if core.with_crew:
-        for name in STANDING:
+        for name in standing(core.log):
             await ensure_agent(core, name, name)
 
 
@@ -41,7 +50,7 @@ async def ensure_agent(core: SessionCore, name: str, role_name: str) -> None:
     if name not in core.agents.agents:
         created = {"role": role_name, "profile": info.profile, "model": core.gate.model}
         await core.log.append("agent.created", created, agent=name)
-    its = role(role_name)
+    its = role_of(core.log, role_name)
     if info.profile == "guided":
         instructions, tools = ASK, []
     else:

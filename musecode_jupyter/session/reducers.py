@@ -10,6 +10,7 @@ from musecode_jupyter.agents.critiques.state import CritiquesReducer
 from musecode_jupyter.agents.economy import EconomyReducer
 from musecode_jupyter.agents.landing.state import MergesReducer
 from musecode_jupyter.agents.mail.state import MailReducer
+from musecode_jupyter.agents.roles.state import RolesReducer
 from musecode_jupyter.agents.state import AgentsReducer
 from musecode_jupyter.agents.tasks.state import TasksReducer
 from musecode_jupyter.guard.approvals import ApprovalsReducer
@@ -36,6 +37,7 @@ def all_reducers() -> list[Reducer[Any]]:
         AgentsReducer(),
         MailReducer(),
         CrewReducer(),
+        RolesReducer(),
         ClaimsReducer(),
         EconomyReducer(),
         MergesReducer(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from musecode_jupyter.agents.roles import STANDING
+from musecode_jupyter.agents.roles.state import standing
 from musecode_jupyter.runtime.errors import MuseError
 from musecode_jupyter.session.fork import held_files, lineage_of, settle_fork, settled
 from musecode_jupyter.session.landings import clean_up, settle_landings
@@ -47,9 +47,10 @@ async def reconcile(core: SessionCore) -> None:
     for seq, call in list(core.executor.state.open.items()):
         await _settle(core, seq, call)
     core.crew.settle()
+    stand = standing(core.log)
     for name, record in core.agents.agents.items():
         # Those that stand wait to be woken: what they hold is as it was.
-        if record.state in {"running", "waiting"} or (name in STANDING and record.state == "idle"):
+        if record.state in {"running", "waiting"} or (name in stand and record.state == "idle"):
             why = "fork" if fresh else "restart"
             await core.log.append("agent.state", {"state": "suspended", "why": why}, agent=name)
     for goal, goal_record in core.goals.goals.items():

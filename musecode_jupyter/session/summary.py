@@ -447,6 +447,8 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "mail.delivered": lambda d: f"reads letter {d['mail']}",
     "mail.acknowledged": lambda d: f"has dealt with letter {d['mail']}",
     "mail.dropped": lambda d: f"letter {d['mail']} is not delivered{_why(d)}",
+    "role.taken": lambda d: f"role {d['name']} of the repository is used ({d['path']})",
+    "role.dropped": lambda d: f"role {d['name']} is used no more{_why(d)}",
     "agent.seeded": _seeded,
     "agent.view": _view,
     "context.masked": _masked,

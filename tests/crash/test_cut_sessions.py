@@ -19,7 +19,7 @@ from fixtures.session_bench import DEADLINE_S, end, session_on
 from musecode_jupyter.log import EventLog, Redactor, verify
 from musecode_jupyter.log.kinds import KINDS
 from musecode_jupyter.session import GoalHandle, Session
-from musecode_jupyter.session.core import LEAD_NAME
+from musecode_jupyter.session.crew import LEAD_NAME
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.replay import prove
 

@@ -17,7 +17,7 @@ from fixtures.session_bench import DONE, EDIT, Repo, end, run_of, session_on, st
 from musecode_jupyter.log import EventLog, journal
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.errors import LogReadOnly, MuseError
-from musecode_jupyter.session.core import LEAD_NAME
+from musecode_jupyter.session.crew import LEAD_NAME
 from musecode_jupyter.session.replay import prove
 
 LONG = "MUSECODE_CRASH_POINTS" in os.environ

@@ -54,14 +54,16 @@ def parse_role(name: str, text: str) -> Role:
     for line in head.splitlines():
         field, colon, value = line.partition(":")
         if not colon or field not in {"purpose", "tools", "wakes"} or field in fields:
-            raise ConfigurationError(f"Role {name}: the head has purpose, tools and wakes once each, not {line!r}.")
+            raise ConfigurationError(
+                f"Role {name}: the head has purpose, tools and wakes once each, not {line[:80]!r}."
+            )
         fields[field] = value.strip()
     missing = {"purpose", "tools", "wakes"} - fields.keys()
     if missing:
         raise ConfigurationError(f"Role {name}: the head lacks {', '.join(sorted(missing))}.")
     wakes = frozenset(fields["wakes"].split())
     if not wakes <= WAKES:
-        raise ConfigurationError(f"Role {name}: wakes takes {', '.join(sorted(WAKES))}, not {fields['wakes']!r}.")
+        raise ConfigurationError(f"Role {name}: wakes takes {', '.join(sorted(WAKES))}, not {fields['wakes'][:80]!r}.")
     if not instructions.strip():
         raise ConfigurationError(f"Role {name}: after the head comes what its agents are told.")
     return Role(name, fields["purpose"], tuple(fields["tools"].split()), wakes, instructions)

@@ -26,7 +26,8 @@ from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import MuseError
-from musecode_jupyter.session.core import LEAD_NAME, NOT_MADE
+from musecode_jupyter.session.core import NOT_MADE
+from musecode_jupyter.session.crew import LEAD_NAME
 from musecode_jupyter.session.landings import IN_SHADOW
 from musecode_jupyter.session.rerun.log import RerunLog
 from musecode_jupyter.session.rerun.parts import (
