@@ -96,7 +96,7 @@ class DirtyGoalRunner(GoalRunner):
             )
             await self._held(merge, tree.branch, why, "Commit them, then resume.")
             return
-        if await self._reviewed(worktree, check.commit, check.tree, target, results, upon=whole.commit):
+        if await self._agreed(worktree, check.commit, check.tree, target, results, upon=whole.commit):
             await self._judged("landing", check.tree, check.commit, results, True, "")
 
     async def _held(self, merge: int, branch: str, why: str, remedy: str) -> None:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from musecode_jupyter.agents.claims.harness import assert_result
+from musecode_jupyter.agents.claims.state import VALIDATOR
 from musecode_jupyter.agents.claims.text import relied_lines
+from musecode_jupyter.agents.claims.validator import objection
 from musecode_jupyter.agents.critiques.changed import Asked
 from musecode_jupyter.agents.critiques.gate import all_said, judge
 from musecode_jupyter.agents.critiques.review import Change, Reviews, discard, review_path
@@ -61,6 +63,8 @@ logger = logging.getLogger(__name__)
 
 MAX_SILENT_TURNS = 3
 MAX_MOVES = 3
+MAX_DOUBTS = 2
+"""So often work is sent back because of claims; then it is the user's turn."""
 
 
 class PauseRequested(MuseError):
@@ -301,13 +305,62 @@ class GoalRunner:
     async def _judge_commit(self, worktree: int, commit: str, tree: str, target: str) -> None:
         results = await self._verify(await self._clean_place(commit), "judge")
         passed = all(result.ok for result in results)
-        if passed and not await self._reviewed(worktree, commit, tree, target, results):
+        if passed and not await self._agreed(worktree, commit, tree, target, results):
             return
         if not passed:
             await to_the_end(self._take_over(worktree, commit, target))
         await self._judged("landing", tree, commit, results, passed, "" if passed else self._report(results))
         if not passed:
             await self._stall_if_silent()
+
+    async def _agreed(
+        self, worktree: int, commit: str, tree: str, target: str, results: list[CallResult], upon: str = ""
+    ) -> bool:
+        """As `_reviewed`, after a look at the claims on which the work relies."""
+        return await self._believed(worktree, commit, tree, target, results, upon) and await self._reviewed(
+            worktree, commit, tree, target, results, upon
+        )
+
+    async def _believed(
+        self, worktree: int, commit: str, tree: str, target: str, results: list[CallResult], upon: str
+    ) -> bool:
+        merge = self._workspace.last_merge(self.goal)
+        assert merge is not None
+        why = await self._doubts(merge, commit, tree)
+        if not why:
+            return True
+        if self._doubted() > MAX_DOUBTS:
+            branch = self._workspace.worktrees[worktree].branch
+            told = f"Sent back {MAX_DOUBTS} times because of claims: {why}"
+            await self._bounce(merge, told, branch)
+            await self._stop("blocked", f"{told} The work is on branch {branch}; `%muse claims` shows the claims.")
+            return False
+        await to_the_end(self._take_over(worktree, upon or commit, target))
+        report = "\n\n".join([*self._news(), f"Your work does not land as it is: {why}"])
+        await self._judged("landing", tree, commit, results, False, report)
+        return False
+
+    async def _doubts(self, merge: int, commit: str, tree: str) -> str:
+        """Why claims do not let the work land, which is written down; empty if they do."""
+
+        async def merged_at() -> Path:
+            return (await self._clean_place(commit)).root
+
+        why = await objection(self._t, merge, self.record.agent, tree, merged_at)
+        if why:
+            said = {"merge": merge, "tree": tree, "validator": VALIDATOR, "ok": False, "why": why}
+            await self._emit_raw("merge.reviewed", said)
+        return why
+
+    def _doubted(self) -> int:
+        """How often claims have kept the work from landing since the goal was begun, or resumed."""
+        count = 0
+        for event in self._t.log.events(since=self.goal):
+            if event.kind == "goal.resumed" and event.data["goal"] == self.goal:
+                count = 0
+            elif event.kind == "merge.reviewed" and event.data["validator"] == VALIDATOR:
+                count += self.goal in event.cause
+        return count
 
     async def _reviewed(
         self, worktree: int, commit: str, tree: str, target: str, results: list[CallResult], upon: str = ""
@@ -389,7 +442,11 @@ class GoalRunner:
         asked = Candidate(merge.ref, merge.target, merge.merged_commit, record.agent, branch)
         refused = await refusal(self._t, asked, card)
         if refused is None:
-            return True
+            # The question may have waited long; what goes back is judged, and told, as a new merge.
+            why = await self._doubts(seq, merge.merged_commit, record.tree or "")
+            if why:
+                await self._bounce(seq, why, branch)
+            return not why
         await self._bounce(seq, refused.why, branch)
         await self._stop("blocked", refused.told)
         return False

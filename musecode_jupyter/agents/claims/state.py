@@ -328,6 +328,11 @@ class ClaimsReducer:
             self._mail(state, event)
         elif event.kind == "goal.set":
             state.goals[event.seq] = event.data["agent"]
+        elif event.kind == "goal.judged" and not event.data["passed"]:
+            # Of a goal with one worker; those of tasks are told of by task.bounced.
+            goal = event.data["goal"]
+            merges = (each for each in reversed(state.merges.values()) if each.goal == goal and each.task is None)
+            self._sent_back(state, next(merges, None), event)
         elif event.kind == "agent.seeded":
             self._give(state, event.agent, event.data.get("claims", ()), event.seq)
 
@@ -442,11 +447,16 @@ class ClaimsReducer:
         elif event.kind in {"task.done", "task.abandoned"} and data["task"] in state.tasks:
             state.tasks[data["task"]].over = event.seq
         elif event.kind == "task.bounced" and data["merge"] in state.merges:
-            merge = state.merges[data["merge"]]
-            how = state.standings() if merge.objected else {}
-            for number in merge.rests:
-                if number in how and how[number].out:
-                    state.claims[number].told[data["agent"]] = event.seq
+            self._sent_back(state, state.merges[data["merge"]], event)
+
+    def _sent_back(self, state: ClaimsState, merge: Merge | None, event: Event) -> None:
+        """Work has gone back to its agent, who was told of the claims if it was because of them."""
+        if merge is None or not merge.objected:
+            return
+        how = state.standings()
+        for number in merge.rests:
+            if how[number].out:
+                state.claims[number].told[merge.agent] = event.seq
 
     def _merge(self, state: ClaimsState, event: Event) -> None:
         data = event.data
