@@ -7,6 +7,7 @@ from hashlib import blake2b
 
 from musecode_jupyter.agents.claims.retract import seeds
 from musecode_jupyter.agents.claims.state import ClaimsState
+from musecode_jupyter.agents.mail.state import MailState
 from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.agents.tasks.state import OVER, TaskRecord, TasksState
@@ -45,7 +46,8 @@ def facts(log: EventLog, task: Task, room: int, goal_lines: GoalLines) -> str:
         ("Tasks", _tasks(log, task)),
         ("Other agents", _agents(log, task.agent)),
         ("Files", _files(log, task, max(_FEW_FILES, room // _TOKENS_A_FILE))),
-        ("Verified claims", _claims(log, max(_FEW_FILES, room // _TOKENS_A_FILE))),
+        ("Verified claims", _claims(log, room)),
+        ("Asked of you", _asked(log, task.agent)),
         ("Questions that wait for the user", _questions(log)),
     ]
     return "\n\n".join(f"# {title}\n" + "\n".join(lines) for title, lines in sections if lines)
@@ -105,13 +107,26 @@ def _digest(digest: str | None) -> str:
     return "removed" if digest is None else f"digest {digest[:_DIGITS]}"
 
 
-def _claims(log: EventLog, most: int) -> list[str]:
+def carried_claims(log: EventLog, room: int) -> dict[int, str]:
     """The newest of those that are verified and hold: all that an agent may go on believing without evidence."""
     state = log.state("claims")
     assert isinstance(state, ClaimsState)
-    found = list(seeds(state).items())
-    more = len(found) - most
-    return [f"- {seq}: {text}" for seq, text in found[-most:]] + ([f"- and {more} older ones"] if more > 0 else [])
+    return dict(list(seeds(state).items())[-max(_FEW_FILES, room // _TOKENS_A_FILE) :])
+
+
+def _claims(log: EventLog, room: int) -> list[str]:
+    state = log.state("claims")
+    assert isinstance(state, ClaimsState)
+    found = carried_claims(log, room)
+    more = len(seeds(state)) - len(found)
+    return [f"- {seq}: {text}" for seq, text in found.items()] + ([f"- and {more} older ones"] if more else [])
+
+
+def _asked(log: EventLog, agent: str) -> list[str]:
+    """Questions of other agents that wait for the agent's answer: they were in what is left out."""
+    state = log.state("mail")
+    assert isinstance(state, MailState)
+    return [f"- by {each.sender}: {fenced(each.text)}" for each in state.unread(agent).values() if each.asks]
 
 
 def _questions(log: EventLog) -> list[str]:

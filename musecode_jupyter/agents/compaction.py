@@ -11,7 +11,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from musecode_jupyter.agents.carried import GoalLines, compose, facts, pinned_text, users_words
+from musecode_jupyter.agents.carried import GoalLines, carried_claims, compose, facts, pinned_text, users_words
+from musecode_jupyter.agents.claims.state import ClaimsState
 from musecode_jupyter.agents.context import REFUSALS
 from musecode_jupyter.agents.conversations import BYTES_PER_TOKEN, Conversations
 from musecode_jupyter.agents.economy import CACHE_S, REQUESTS, Decision, EconomyState, Numbers, decide
@@ -90,6 +91,9 @@ class ContextKeeper:
         ModelError, BudgetExceeded
             The question for a summary failed; nothing was changed, and the next attempt begins anew.
         """
+        if self._quarantined(task.agent):
+            await self.reseed(task, "its claims were contradicted too often: it begins anew from what is verified")
+            return
         if self._answers_since_compaction(task.agent):
             decision = self._weigh(task)
             if decision is not None:
@@ -140,6 +144,13 @@ class ContextKeeper:
         """Whether the model has said something since the conversation was shortened last, or ever."""
         record = self.talks.record(agent)
         return (record.last_answer or 0) > (record.compacted or 0)
+
+    def _quarantined(self, agent: str) -> bool:
+        """Whether the agent has read that its claims count as hearsay, and holds what it believed before still."""
+        state = self.log.state("claims")
+        assert isinstance(state, ClaimsState)
+        known = state.quarantined.get(agent)
+        return known is not None and known.read > (self.talks.record(agent).compacted or 0)
 
     def _weigh(self, task: Task) -> tuple[Decision, Numbers] | None:
         """What the ledger says at the beginning of a piece of work, if that is not to keep the agent as it is."""
@@ -305,6 +316,7 @@ class ContextKeeper:
                 "before": self.talks.tokens(agent),
                 "after": int(size / rate),
                 "numbers": numbers,
+                "claims": list(carried_claims(self.log, self.talks.room(agent))),
             },
             agent=agent,
             turn=record.turn,

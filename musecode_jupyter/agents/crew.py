@@ -188,7 +188,14 @@ class Crew:
 
     def _close(self, name: str, woken: int, answer: str, problem: str) -> None:
         """Acknowledge what the turn was about, and hand the answer, with what was claimed for it, to whoever asked."""
-        claimed = tuple(n for n, claim in claims_of(self.log).claims.items() if n > woken and claim.author == name)
+        claims = claims_of(self.log)
+        how = claims.standings()
+        # What was found not to be so, or has nothing to show for it, is nobody else's to believe.
+        claimed = tuple(
+            n
+            for n, claim in claims.claims.items()
+            if n > woken and claim.author == name and how[n].label in {"supported", "verified", "stale"}
+        )
         for seq, letter in self.mailbox.acknowledge(name).items():
             waiting = self._answers.get(seq)
             if waiting is None or waiting.done():

@@ -39,6 +39,7 @@ class ContextCompacted(Payload):
     before: int = Field(description="tokens of the prompt, estimated")
     after: int = Field(description="the same with `text` in place of what is left out")
     numbers: dict[str, float] = Field(default_factory=dict, description="what the decision was made from")
+    claims: list[int] = Field(default_factory=list, description="the claims that `text` carries, verified ones")
 
 
 class ContextPinned(Payload):

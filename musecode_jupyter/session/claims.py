@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.claims import text
 from musecode_jupyter.agents.claims.rechecks import MECHANICAL, recheck
-from musecode_jupyter.agents.claims.retract import correct, fallout, resting_tasks
+from musecode_jupyter.agents.claims.retract import correct, dependents, fallout, quarantine, resting_tasks
 from musecode_jupyter.agents.claims.state import Claim, ClaimsState
 from musecode_jupyter.agents.mail.state import Priority
+from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.errors import GitError, UsageProblem
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
@@ -102,25 +103,68 @@ async def retract(core: SessionCore, number: int, why: str) -> str:
     resting = await pause_tasks(core, number)
     correct(core.log, partial(_say, core), only=(number,), urgent=True)
     await core.log.flush()
-    return card if not resting else f"{card}\nThese tasks wait; `%goal resume` goes on with them: {', '.join(resting)}."
+    return _with_tasks(card, resting)
 
 
 def send_corrections(core: SessionCore) -> None:
     """Tell all who have claims before them that went out since they were told last; sends nothing twice."""
     if claims_state(core).claims:
         correct(core.log, partial(_say, core))
+        quarantine(core.log, partial(_say, core))
 
 
-async def pause_tasks(core: SessionCore, number: int) -> list[str]:
-    """Have the tasks wait whose workers are at work and rely on claim `number`; returns their names."""
+def heed(core: SessionCore, event: Event) -> None:
+    """Once an agent finds a claim not to be so, or takes its own back: what rests on it waits, and the user is told."""
+    if event.kind == "claim.challenged" or (event.kind == "claim.retracted" and event.agent != "user"):
+        number = event.data["claim"]
+        standing = claims_state(core).standing(number)
+        if standing.label not in {"contradicted", "retracted"} or standing.at != event.seq:
+            return
+        card = fallout(core.log, number).card()
+        if core.fan_out is None:
+            core.notices.append(card)
+        else:
+            core.begin(_went_out(core, number, card), f"fallout of claim {number}")
+
+
+async def _went_out(core: SessionCore, number: int, card: str) -> None:
+    waiting = await pause_tasks(core, number, by=HARNESS)
+    core.notices.append(_with_tasks(card, waiting))
+    send_corrections(core)
+
+
+def _with_tasks(card: str, waiting: list[str]) -> str:
+    """The one card of a claim that went out."""
+    if not waiting:
+        return card
+    return f"{card}\nThese tasks wait; `%goal resume` goes on with them: {', '.join(waiting)}."
+
+
+async def pause_tasks(core: SessionCore, number: int, by: str = "user") -> list[str]:
+    """Have the tasks wait whose workers are at work and rely on claim `number`, or on what falls with it.
+
+    Returns their names. Work that relies on what is only stale goes on: its worker is told.
+    """
     state, crew = claims_state(core), core.fan_out
-    names = []
-    for task in resting_tasks(state, number) if crew is not None else ():
-        with contextlib.suppress(UsageProblem):  # it has ended meanwhile, or waits already
-            assert crew is not None
-            await crew.stop_worker(state.tasks[task].agent, f"stopped, because its work relies on claim {number}")
-            names.append(crew.tasks[task].spec.name)
-    return names
+    if crew is None:
+        return []
+    how = state.standings()
+    fallen = [number, *(each for each in dependents(state, number) if how[each].lost)]
+    resting = list(dict.fromkeys(task for claim in fallen for task in resting_tasks(state, claim)))
+    why = f"stopped, because its work relies on claim {number}"
+    # All at once: none of them hands its work in while another one is waited for.
+    stopped = await asyncio.gather(
+        *(crew.stop_worker(state.tasks[task].agent, why, by) for task in resting), return_exceptions=True
+    )
+    for error in stopped:
+        # One that has ended meanwhile, or waits already, is no trouble.
+        if isinstance(error, BaseException) and not isinstance(error, UsageProblem):
+            raise error
+    return [
+        crew.tasks[task].spec.name
+        for task, said in zip(resting, stopped, strict=True)
+        if isinstance(said, str) and crew.tasks[task].state == "paused"
+    ]
 
 
 def _say(

@@ -44,7 +44,7 @@ from musecode_jupyter.runtime.errors import (
     UsageProblem,
 )
 from musecode_jupyter.runtime.loop import assert_runtime_thread
-from musecode_jupyter.session.claims import send_corrections
+from musecode_jupyter.session.claims import heed, send_corrections
 from musecode_jupyter.session.crew import LEAD_NAME, ensure_agent, make_agents, make_crew
 from musecode_jupyter.session.ground import make_shadow, own_changes, settle, shadow_text, take_in
 from musecode_jupyter.session.landings import landing_parts
@@ -123,6 +123,7 @@ class SessionCore:
         self.notices: list[str] = []
         """Lines that the user has not been told yet; whoever tells them takes them out."""
         log.on_durable(self._notice)
+        log.on_durable(partial(heed, self))
         self.policy = Policy(settings.mode(interactive=interactive), interactive)
         self.with_crew = info.profile != "guided" and settings.crew_wanted()
         """Whether standing agents work beside the lead."""

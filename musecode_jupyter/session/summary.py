@@ -290,9 +290,6 @@ def notice_of(event: Event) -> str:
     data = event.data
     if event.kind == "repository.touched":
         return touched_text(event.seq, data)
-    if event.kind == "claim.challenged":
-        number = data["claim"]
-        return f"{event.agent} found claim {number} not to be so; `%muse claims --why {number}` shows what it touches."
     return ""
 
 

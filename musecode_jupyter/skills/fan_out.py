@@ -379,7 +379,7 @@ class FanOutRunner(GoalRunner):
             return task.agent
         return next(name for n in range(1, len(busy) + 2) if (name := f"worker-{n}") not in busy)
 
-    async def stop_worker(self, agent: str, why: str) -> str:
+    async def stop_worker(self, agent: str, why: str, by: str = "user") -> str:
         """End what `agent` does at once; its task waits for the user, and its work so far is kept. Says so in a line.
 
         What had begun to move the branch lands. Raises UsageProblem if the agent has no task now.
@@ -388,7 +388,7 @@ class FanOutRunner(GoalRunner):
         if seq is None:
             raise UsageProblem(f"{agent} has no task now; `%muse agents` says what each does.")
         if seq not in self._stopping:
-            self._t.log.post("user.interrupt", {"scope": agent, "why": why}, agent="user", cause=(self.goal, seq))
+            self._t.log.post("user.interrupt", {"scope": agent, "why": why}, agent=by, cause=(self.goal, seq))
             self.interrupt(seq, why)
         await asyncio.wait([self._running[seq]])
         self._stopping.pop(seq, None)

@@ -25,7 +25,7 @@ from musecode_jupyter.agents.claims.state import VALIDATOR
 from musecode_jupyter.agents.landing.work import Validator
 from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.agents.tasks.state import TasksState
-from musecode_jupyter.session import GoalSpec, Session, runners
+from musecode_jupyter.session import GoalSpec, Session, core, runners
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.replay import prove
 
@@ -115,7 +115,7 @@ def deliver(session: Session, task: str, author: str = "lead") -> None:
     session.call(write)
 
 
-def spread(tmp_path: Path) -> tuple[Spread, Path, list[str]]:
+def spread(tmp_path: Path, *, pauses: bool) -> tuple[Spread, Path, list[str]]:
     repo = Repo(tmp_path / "repo")
     files = {f"{name}.txt": "wrong\n" for name in (*BUILDS, JUDGE)}
     repo.commit({"notes.txt": f"{NOTE}That is: the names of files.\n", **files})
@@ -127,9 +127,18 @@ def spread(tmp_path: Path) -> tuple[Spread, Path, list[str]]:
         for name in BUILDS:
             players.deeds[name, 0, 0] = lambda name=name: deliver(session, name)
             # What is built is handed in when the claim is known to be false, and not before.
-            players.deeds[name, 0, 1] = lambda: watch.until("claim.challenged")
+            players.deeds[name, 0, 1] = lambda: watch.until("task.paused" if pauses else "claim.challenged")
         verify = tuple(f"grep -qi right {name}" for name in files)
-        assert end(session.start_goal(GoalSpec("mend all", verify, workers=3))).met
+        handle = session.start_goal(GoalSpec("mend all", verify, workers=3))
+        if pauses:
+            assert end(handle).status == "blocked"
+            assert [repo.read(name) for name in files] == ["wrong\n", "wrong\n", "right\n"]
+            (card,) = session.take_notices()
+            assert card.startswith(f"Claim {number_of(session)} of lead: Every word has to be in upper case.\n")
+            assert sorted(card.splitlines()[-1].rpartition(": ")[2].rstrip(".").split(", ")) == [*BUILDS]
+            assert {event.agent for event in only(session.events(), "user.interrupt")} == {"harness"}
+            session.resume_goal(handle.number)
+        assert end(handle).met
         number = number_of(session)
         touched = session.read(lambda core: fallout(core.log, number))
         merges = session.claims.merges
@@ -147,7 +156,7 @@ def spread(tmp_path: Path) -> tuple[Spread, Path, list[str]]:
 
 
 def test_with_the_layer_no_commit_lands_that_carries_it(tmp_path: Path) -> None:
-    counted, folder, asked = spread(tmp_path)
+    counted, folder, asked = spread(tmp_path, pauses=True)
     assert counted.landed == 0
     assert counted.text == ("right", "right")
     assert counted.handed_in == 2
@@ -167,7 +176,8 @@ def test_without_the_layer_every_commit_that_was_built_on_it_lands(
         return None
 
     monkeypatch.setattr(runners, "claims_validator", lambda *_: Validator(VALIDATOR, nothing))
-    counted, folder, _ = spread(tmp_path)
+    monkeypatch.setattr(core, "heed", lambda *_: None)
+    counted, folder, _ = spread(tmp_path, pauses=False)
     assert counted.landed == counted.handed_in == 2
     assert counted.text == ("RIGHT", "RIGHT")
     assert counted.requests

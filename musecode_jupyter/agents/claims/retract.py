@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from musecode_jupyter.agents.claims.labels import Standing
-from musecode_jupyter.agents.claims.state import STRIKES, ClaimsState
+from musecode_jupyter.agents.claims.state import QUARANTINE, STRIKES, ClaimsState
 from musecode_jupyter.log import EventLog
 
 
@@ -137,7 +137,8 @@ class Correction:
 def due(state: ClaimsState, only: Iterable[int] | None = None) -> list[Correction]:
     """Corrections that nobody has sent yet, of all claims or `only` some; empty once all were sent.
 
-    Of what is only stale its author is not told: it says so itself when it is asked.
+    Of what is only stale its author is not told: it says so itself when it is asked; and nobody of what they found
+    out, or were told at once, themselves.
     """
     found = []
     for seq, standing in sorted(state.standings().items()):
@@ -146,7 +147,9 @@ def due(state: ClaimsState, only: Iterable[int] | None = None) -> list[Correctio
         claim = state.claims[seq]
         for agent in sorted(claim.held):
             told = max(claim.told.get(agent, 0), state.sent.get(seq, {}).get(agent, 0))
-            own = agent == claim.author and (standing.label == "stale" or claim.retracted_by == agent)
+            known = standing.label == "stale" or claim.refuted or claim.retracted_by == agent
+            own = agent == claim.author and known
+            own = own or (claim.doubted_by(agent) and standing.at == claim.contradicted)
             if told <= standing.at and not own and agent in _agents(state, seq):
                 found.append(Correction(agent, seq, correction_text(state, seq, standing)))
     return found
@@ -179,6 +182,19 @@ def correct(log: EventLog, tell: Tell, only: Iterable[int] | None = None, *, urg
             cause=(standing.at,),
         )
     return sent
+
+
+def quarantine(log: EventLog, tell: Tell) -> None:
+    """Tell authors of whom too many claims were contradicted that what they say counts as hearsay from here on."""
+    state = _state(log)
+    for author in sorted({claim.author for claim in state.claims.values()} - {"user", "harness"}):
+        since = state.barred(author)
+        if since and author not in state.quarantined:
+            text = (
+                f"{STRIKES} of your claims were contradicted. What you claim from here on counts as hearsay until "
+                "another agent verifies it, and your conversation begins anew from what is verified."
+            )
+            tell(author, topic=QUARANTINE, text=text, priority="next", cause=(since,))
 
 
 def seeds(state: ClaimsState) -> dict[int, str]:

@@ -20,6 +20,9 @@ STRIKES = 3
 VALIDATOR = "claims"
 """The name under which the merge queue is told of claims that do not hold any more."""
 
+QUARANTINE = "quarantine"
+"""Topic of the letter by which an author hears of that."""
+
 FITTING: dict[str, frozenset[str]] = {
     "location": frozenset({"file"}),
     "count": frozenset({"search"}),
@@ -122,6 +125,10 @@ class Claim(BaseModel):
         seqs = [each.seq for each in self.challenged if each.holds and each.agent != self.author]
         return min(seqs, default=0)
 
+    def doubted_by(self, agent: str) -> bool:
+        """Whether it was the agent itself that found it not to be so."""
+        return any(each.holds and each.agent == agent for each in self.challenged)
+
     @property
     def refuted(self) -> bool:
         """Whether what it cites says that it is not so."""
@@ -190,8 +197,15 @@ class Landing(BaseModel):
     files: list[str]
 
 
+class Quarantine(BaseModel):
+    """An author was told, in letter `letter`, that its claims count as hearsay; `read`: since when it knows."""
+
+    letter: int
+    read: int = 0
+
+
 class ClaimsState(BaseModel):
-    """`claims` by seq of claim.asserted, which is the number that users and agents see."""
+    """`claims` by seq of claim.asserted, which is the number that users and agents see; `quarantined` by author."""
 
     claims: dict[int, Claim] = Field(default_factory=dict)
     trees: dict[int, Tree] = Field(default_factory=dict)
@@ -201,6 +215,7 @@ class ClaimsState(BaseModel):
     landings: list[Landing] = Field(default_factory=list)
     mails: dict[int, list[int]] = Field(default_factory=dict)
     sent: dict[int, dict[str, int]] = Field(default_factory=dict)
+    quarantined: dict[str, Quarantine] = Field(default_factory=dict)
 
     def touched(self, path: str) -> Iterator[Evidence]:
         """Evidence that the file at `path` of any worktree may concern; every event of a file asks."""
@@ -235,7 +250,7 @@ class ClaimsState(BaseModel):
         does until the work was changed, or its author claimed something else with evidence.
         """
         record = self.claims[claim]
-        if agent not in record.held:
+        if agent not in record.held or record.doubted_by(agent):
             return False
         told = record.told.get(agent, 0)
         if not told or not self._told_of_end(claim, told):
@@ -333,7 +348,7 @@ class ClaimsReducer:
             goal = event.data["goal"]
             merges = (each for each in reversed(state.merges.values()) if each.goal == goal and each.task is None)
             self._sent_back(state, next(merges, None), event)
-        elif event.kind == "agent.seeded":
+        elif event.kind == "context.compacted":
             self._give(state, event.agent, event.data.get("claims", ()), event.seq)
 
     # --- claims ------------------------------------------------------------------------------------------
@@ -511,12 +526,17 @@ class ClaimsReducer:
     def _mail(self, state: ClaimsState, event: Event) -> None:
         data = event.data
         if event.kind == "mail.sent":
+            if event.agent == HARNESS and data["topic"] == QUARANTINE:
+                state.quarantined[data["to"]] = Quarantine(letter=event.seq)
             claims = [number for number in data["claims"] if number in state.claims]
             if claims:
                 state.mails[event.seq] = claims
                 for number in claims:
                     state.sent.setdefault(number, {})[data["to"]] = event.seq
         elif event.kind in {"mail.delivered", "mail.acknowledged"}:
+            quarantine = state.quarantined.get(event.agent)
+            if quarantine is not None and quarantine.letter == data["mail"]:
+                quarantine.read = quarantine.read or event.seq
             # An answer is acknowledged without being delivered: it is the result of the call that asked.
             self._give(state, event.agent, state.mails.pop(data["mail"], ()), event.seq)
         elif event.kind == "mail.dropped":

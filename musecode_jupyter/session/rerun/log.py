@@ -24,7 +24,7 @@ from musecode_jupyter.tools.state import CLOSING
 # Of the price list and the reserve, which are settings and not the agents' doing.
 _SETTINGS = {"model.requested": ("reserved_usd", "reserved_tokens")}
 # How the others stand at that moment: between several chains of work only the order within each is kept.
-_OF_OTHERS = ("text", "after", "numbers", "why")
+_OF_OTHERS = ("text", "after", "numbers", "why", "claims")
 _FREE = frozenset({"agent.state", "agent.created", "agent.seeded"})
 
 
