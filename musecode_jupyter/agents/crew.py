@@ -11,12 +11,13 @@ from functools import partial
 from pydantic import Field
 
 from musecode_jupyter.agents.answers import HARNESS
-from musecode_jupyter.agents.claims.tools import claims_of
+from musecode_jupyter.agents.claims.tools import CLAIM, claims_of
 from musecode_jupyter.agents.crew_state import FILES, CrewState
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mail.box import Mailbox
+from musecode_jupyter.agents.mail.hearsay import OPINION, hearsay, standing_behind
 from musecode_jupyter.agents.mind import Task
-from musecode_jupyter.agents.roles import Role
+from musecode_jupyter.agents.roles import Role, offered
 from musecode_jupyter.agents.roles.state import standing
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.log import EventLog
@@ -159,7 +160,11 @@ class Crew:
             self._say_what_changed(name)
             self.mailbox.deliver(name, digest=True, question=question)
             await self.log.flush()
-            answer = (await self.loop.turn(Task(name, place, woken.seq, goal))).text
+            task = Task(name, place, woken.seq, goal)
+            answer = (await self.loop.turn(task)).text
+            if why := not_passed_on(self.log, name, woken.seq, answer):
+                self.mailbox.send(HARNESS, name, subject="refusal", topic=asked.topic, text=why, cause=(question,))
+                answer = (await self.loop.turn(task)).text
         except asyncio.CancelledError:
             problem = "it was stopped"
             raise
@@ -188,14 +193,10 @@ class Crew:
 
     def _close(self, name: str, woken: int, answer: str, problem: str) -> None:
         """Acknowledge what the turn was about, and hand the answer, with what was claimed for it, to whoever asked."""
-        claims = claims_of(self.log)
-        how = claims.standings()
-        # What was found not to be so, or has nothing to show for it, is nobody else's to believe.
-        claimed = tuple(
-            n
-            for n, claim in claims.claims.items()
-            if n > woken and claim.author == name and how[n].label in {"supported", "verified", "stale"}
-        )
+        how = claims_of(self.log).standings()
+        claimed = standing_behind(answer, claims_since(self.log, name, woken), how)
+        if hearsay(answer, claimed, how):
+            answer = OPINION + answer
         for seq, letter in self.mailbox.acknowledge(name).items():
             waiting = self._answers.get(seq)
             if waiting is None or waiting.done():
@@ -229,6 +230,22 @@ class Crew:
             return
         task.cancel()
         await asyncio.wait([task])
+
+
+def claims_since(log: EventLog, name: str, seq: int) -> list[int]:
+    """What the agent has claimed since event `seq`."""
+    return [number for number, claim in claims_of(log).claims.items() if number > seq and claim.author == name]
+
+
+def not_passed_on(log: EventLog, name: str, woken: int, answer: str) -> str:
+    """Why a standing agent is to answer again, in the turn that began with event `woken`; empty if it need not.
+
+    Follows from the log alone. Who cannot claim is not asked to: what it says goes out as an opinion.
+    """
+    tools = offered(log, name)
+    if tools is None or CLAIM not in tools:
+        return ""
+    return hearsay(answer, claims_since(log, name, woken), claims_of(log).standings())
 
 
 class AskArguments(Arguments):

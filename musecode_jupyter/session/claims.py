@@ -123,6 +123,7 @@ def heed(core: SessionCore, event: Event) -> None:
         card = fallout(core.log, number).card()
         if core.fan_out is None:
             core.notices.append(card)
+            correct(core.log, partial(_say, core), only=(number,), urgent=True)
         else:
             core.begin(_went_out(core, number, card), f"fallout of claim {number}")
 
@@ -130,7 +131,7 @@ def heed(core: SessionCore, event: Event) -> None:
 async def _went_out(core: SessionCore, number: int, card: str) -> None:
     waiting = await pause_tasks(core, number, by=HARNESS)
     core.notices.append(_with_tasks(card, waiting))
-    send_corrections(core)
+    correct(core.log, partial(_say, core), only=(number,), urgent=True)
 
 
 def _with_tasks(card: str, waiting: list[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from musecode_jupyter.agents.claims.tools import claims_of
 from musecode_jupyter.agents.crew import Crew
 from musecode_jupyter.agents.mail.box import Mailbox
 from musecode_jupyter.agents.prompts import ASK
@@ -19,7 +20,12 @@ LEAD_NAME = "lead"
 
 def make_crew(core: SessionCore) -> Crew:
     """The crew of a session; nothing is begun."""
-    return Crew(core.log, core.loop, Mailbox(core.log, core.executor.underway.end), partial(_goal_of, core))
+    return Crew(
+        core.log,
+        core.loop,
+        Mailbox(core.log, core.executor.underway.end, lambda: claims_of(core.log).standings()),
+        partial(_goal_of, core),
+    )
 
 
 def _goal_of(core: SessionCore, agent: str) -> int | None:

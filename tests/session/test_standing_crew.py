@@ -227,3 +227,35 @@ def test_the_card_of_a_landing_says_what_the_work_relies_on(repo: Repo) -> None:
         assert end(handle).met
         folder = session.folder
     assert prove(folder).problem is None
+
+
+def test_what_it_says_of_the_code_as_certain_is_passed_on_once_a_claim_stands_behind_it(repo: Repo) -> None:
+    cited = {"kind": "file", "path": "other.txt", "first_line": 1, "text": "other"}
+    claim = Answer("", [Call("claim", {"text": "other.txt says other", "type": "location", "evidence": [cited]})])
+    bare = Answer("other.txt:1 says other.")
+    steps = [read("other.txt"), bare, claim, Answer("other.txt:1 says other."), Answer("It is in other.txt."), bare]
+    asked: list[ParsedRequest] = []
+
+    def model(request: ParsedRequest) -> Answer:
+        if is_explorer(request):
+            asked.append(request)
+            return steps[min(len(asked) - 1, 5)]
+        done = sum(item["type"] == "tool_result" for item in request.items)
+        return [ask("Where?"), ask("And where?"), EDIT, DONE][min(done, 3)]
+
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on") as session:
+        assert end(start(session)).met
+        events, folder = list(session.events()), session.folder
+    refused = [event for event in only(events, "mail.sent") if event.data["reason"].endswith("is not passed on")]
+    assert [event.data["to"] for event in refused] == ["explorer", "explorer"]
+    assert "it says something of other.txt as certain, and no claim stands behind it" in asked[2].items[-1]["text"]
+    (number,) = [event.seq for event in only(events, "claim.asserted") if event.agent == "explorer"]
+    answers = [event for event in only(events, "mail.sent") if event.data["reply_to"] is not None]
+    assert [event.data["claims"] for event in answers] == [[number], []]
+    told = [event.data["output"] for event in only(events, "tool.finished") if event.agent == "lead"]
+    opinion = "Opinion, with no claim to show for it: other.txt:1 says other."
+    assert told[:2] == ["other.txt:1 says other.", opinion]
+    assert len(only(events, "agent.woken")) == 2
+    proof = prove(folder)
+    assert proof.ok, proof.problem
+    assert not proof.unchecked

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from musecode_jupyter.agents.answers import HARNESS
+from musecode_jupyter.agents.claims.labels import Standing
+from musecode_jupyter.agents.mail.hearsay import hearsay
 from musecode_jupyter.agents.mail.policy import Subject, judge
 from musecode_jupyter.agents.mail.state import Letter, MailState, Priority
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.runtime.errors import ToolProblem
 
 
 @dataclass(frozen=True)
@@ -16,10 +20,12 @@ class Mailbox:
     """All mail of a session; used on the runtime thread. What it knows is in the log.
 
     `interrupt` ends the commands that an agent runs, because of an event: what cannot wait for its next step.
+    `claims` says how each claim stands.
     """
 
     log: EventLog
     interrupt: Callable[[str, int], object] = lambda _to, _letter: None
+    claims: Callable[[], Mapping[int, Standing]] = dict
 
     @property
     def state(self) -> MailState:
@@ -41,7 +47,12 @@ class Mailbox:
         reply_to: int | None = None,
         cause: tuple[int, ...] = (),
     ) -> Event:
-        """Send a letter; how soon it is delivered is decided by the policy."""
+        """Send a letter; how soon it is delivered is decided by the policy.
+
+        Raises ToolProblem, for its writer, if it says of the code as certain what no claim stands for: see `hearsay`.
+        """
+        if sender != HARNESS and subject != "question" and (why := hearsay(text, claims, self.claims())):
+            raise ToolProblem(why)
         verdict = judge(self.state.waiting(to), sender, subject, topic, priority)
         sent = self.log.post(
             "mail.sent",

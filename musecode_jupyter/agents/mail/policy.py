@@ -8,7 +8,7 @@ from typing import Literal
 
 from musecode_jupyter.agents.mail.state import Letter, Priority
 
-Subject = Literal["question", "answer", "task", "claim", "transition", "decision", "budget", "note"]
+Subject = Literal["question", "answer", "task", "claim", "transition", "decision", "budget", "refusal", "note"]
 
 AT_ONCE: Mapping[Subject, str] = {
     "question": "somebody waits for the answer",
@@ -18,6 +18,7 @@ AT_ONCE: Mapping[Subject, str] = {
     "transition": "a check went from green to red or back",
     "decision": "it needs a decision",
     "budget": "it is a notice of budget or tier",
+    "refusal": "what the recipient wrote is not passed on",
 }
 """Subjects that pass, with the reason; all else waits for the digest at the end of the turn."""
 

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-from musecode_jupyter.agents.crew import ASK, Crew, ask_tool
+from musecode_jupyter.agents.crew import ASK, Crew, ask_tool, not_passed_on
 from musecode_jupyter.agents.critiques.mode import parse_review
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import Guided
@@ -233,7 +233,10 @@ class _Work:
         place = Place(Path(woken.data["place"]), woken.data["worktree"], _no_files)
         # How it ended was told to whoever asked.
         with contextlib.suppress(MuseError):
-            await self._loop.turn(Task(woken.agent, place, woken.seq, woken.data["goal"]))
+            task = Task(woken.agent, place, woken.seq, woken.data["goal"])
+            said = await self._loop.turn(task)
+            if not_passed_on(cast(EventLog, self._log), woken.agent, woken.seq, said.text):
+                await self._loop.turn(task)
 
     def _has_crew(self) -> bool:
         """Whether models were offered to ask standing agents."""
