@@ -45,6 +45,7 @@ class CritiqueAsked(Payload):
     base: str = Field(description="tree before the change")
     tree: str
     text: str = Field(description="how it is put to the reviewer")
+    batch: int | None = Field(default=None, description="its batch.settled, if it is reviewed beside the work")
 
 
 class CritiqueRaised(Payload):
@@ -103,6 +104,27 @@ class CritiqueReviewed(Payload):
     passes: list[str]
     raised: list[int] = Field(description="findings that are new")
     blocking: list[int] = Field(description="findings for which it cannot land")
+    batch: int | None = Field(default=None, description="its batch.settled, if it was reviewed beside the work")
+
+
+class BatchSettled(Payload):
+    """An agent has gone on to something else after a batch of file changes: their review begins beside its work."""
+
+    goal: int
+    task: int | None = None
+    worktree: int
+    agent: str = Field(description="whose work it is")
+    files: list[str] = Field(description="what was changed since the review before, by edits; processes may have more")
+    steps: int = Field(description="model calls that each reviewer may take; 0: what is proven without a model, alone")
+    why: str = Field(default="", description="why no model is asked")
+
+
+class BatchClosed(Payload):
+    """The review of a batch has ended."""
+
+    batch: int
+    why: str = Field(description="why it did not come to its end; empty: it did")
+    again: bool = Field(default=False, description="its changes count as not reviewed")
 
 
 CRITIQUE_KINDS: dict[str, type[Payload]] = {
@@ -112,4 +134,6 @@ CRITIQUE_KINDS: dict[str, type[Payload]] = {
     "critique.fixed": CritiqueFixed,
     "critique.withdrawn": CritiqueWithdrawn,
     "critique.reviewed": CritiqueReviewed,
+    "batch.settled": BatchSettled,
+    "batch.closed": BatchClosed,
 }

@@ -44,6 +44,7 @@ from musecode_jupyter.runtime.errors import (
     UsageProblem,
 )
 from musecode_jupyter.runtime.loop import assert_runtime_thread
+from musecode_jupyter.session.batches import make_batches, run_beside
 from musecode_jupyter.session.claims import heed, send_corrections
 from musecode_jupyter.session.crew import LEAD_NAME, ensure_agent, make_agents, make_crew
 from musecode_jupyter.session.ground import make_shadow, own_changes, settle, shadow_text, take_in
@@ -149,6 +150,7 @@ class SessionCore:
         )
         self.loop = Loop(log, self.executor, self._mind, self._checkpoint)
         self.crew = make_crew(self)
+        self.batches = make_batches(self)
         self._tasks: dict[int, asyncio.Task[GoalRecord]] = {}
         self._runners: dict[int, GoalRunner] = {}
         self._pausing: dict[int, str] = {}
@@ -476,9 +478,9 @@ class SessionCore:
         """Let the running step end, then rest; a wait before another attempt at a failed request ends at once."""
         self._running(goal)
         record = self.record(goal)
-        ended = [self.gate.end_wait(agent, PauseRequested(why)) for agent in record.agents]
-        if not any(ended) or record.workers > 1:
-            self._pausing[goal] = why
+        for agent in record.agents:
+            self.gate.end_wait(agent, PauseRequested(why))
+        self._pausing[goal] = why
 
     async def resume_goal(self, goal: int) -> str:
         """Go on with a goal that was paused or stopped short; returns what the user should know, or nothing.
@@ -654,6 +656,7 @@ class SessionCore:
             workers=self.record(goal).workers,
             agent=partial(ensure_agent, self),
             review=self.settings.review_mode(self.gate.info.profile),
+            make_way=self.batches.make_way,
             halt=self._pausing.__setitem__,
             guided=self.gate.info.profile == "guided",
         )
@@ -682,7 +685,7 @@ class SessionCore:
         if git is None:
             return self.record(goal)
         runner = self._runners[goal] = self.runner(goal, git)
-        return await runner.run()
+        return await run_beside(self, runner, lambda: goal in self._pausing)
 
     async def _cancel(self, goal: int) -> None:
         task = self._tasks.get(goal)
@@ -697,6 +700,7 @@ class SessionCore:
             self._rest(task.goal)
             check_limits(self.record(task.goal), self._effects.now())
         send_corrections(self)
+        self.batches.before_step(task)
         self.crew.before_step(task)
 
     def _check_question(self) -> None:

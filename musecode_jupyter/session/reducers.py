@@ -6,6 +6,7 @@ from typing import Any
 
 from musecode_jupyter.agents.claims.state import ClaimsReducer
 from musecode_jupyter.agents.crew_state import CrewReducer
+from musecode_jupyter.agents.critiques.batch_state import BatchesReducer
 from musecode_jupyter.agents.critiques.state import CritiquesReducer
 from musecode_jupyter.agents.economy import EconomyReducer
 from musecode_jupyter.agents.landing.state import MergesReducer
@@ -43,6 +44,7 @@ def all_reducers() -> list[Reducer[Any]]:
         MergesReducer(),
         TasksReducer(),
         CritiquesReducer(),
+        BatchesReducer(),
         GoalsReducer(),
         GroundsReducer(),
         LineageReducer(),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from musecode_jupyter.agents.roles.state import standing
 from musecode_jupyter.runtime.errors import MuseError
+from musecode_jupyter.session.batches import settle_batches
 from musecode_jupyter.session.fork import held_files, lineage_of, settle_fork, settled
 from musecode_jupyter.session.landings import clean_up, settle_landings
 from musecode_jupyter.session.store import unfinished_fork
@@ -47,6 +48,7 @@ async def reconcile(core: SessionCore) -> None:
     for seq, call in list(core.executor.state.open.items()):
         await _settle(core, seq, call)
     core.crew.settle()
+    await settle_batches(core, f"the session was {happened}")
     stand = standing(core.log)
     for name, record in core.agents.agents.items():
         # Those that stand wait to be woken: what they hold is as it was.

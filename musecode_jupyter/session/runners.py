@@ -10,7 +10,7 @@ from musecode_jupyter.agents.claims.validator import claims_validator
 from musecode_jupyter.agents.critiques.finding_tool import REVIEW_ONLY
 from musecode_jupyter.agents.critiques.gate import gate
 from musecode_jupyter.agents.critiques.mode import ReviewMode
-from musecode_jupyter.agents.critiques.review import Reviews
+from musecode_jupyter.agents.critiques.review import Change, Reviews
 from musecode_jupyter.agents.guided import LOCATE
 from musecode_jupyter.agents.landing.queue import MergeQueue, check_path
 from musecode_jupyter.agents.repomap.tool import MAP
@@ -42,14 +42,18 @@ def goal_runner(
     halt: Callable[[int, str], None],
     guided: bool,
     review: ReviewMode,
+    make_way: Callable[[Change], Awaitable[None]] | None = None,
     several: type[FanOutRunner] = FanOutRunner,
 ) -> GoalRunner:
     """The runner of `goal`. `agent` makes an agent of a name and role, `halt` has all of the goal's agents rest (see
     FanOutTools).
 
-    `review` says how much is reviewed before a landing; `several` is the runner for several workers.
+    `review` says how much is reviewed before a landing, `make_way` is awaited before that (see Reviews); `several` is
+    the runner for several workers.
     """
     reviews = Reviews(tools, tools.loop, review, lambda name: agent(name, "reviewer"))
+    if make_way is not None:
+        reviews = replace(reviews, make_way=make_way)
     tools = replace(tools, reviews=reviews)
     if workers == 1:
         grounds = tools.log.state("grounds")

@@ -534,6 +534,11 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "critique.fixed": lambda d: f"finding {d['critique']} is fixed{_why(d)}",
     "critique.withdrawn": lambda d: f"finding {d['critique']} is withdrawn{_why(d)}",
     "critique.reviewed": _critique_reviewed,
+    "batch.settled": lambda d: (
+        f"changes of {d['agent']} have settled ({_list(d['files']) or 'by commands'}): their review begins"
+        + (f"; no model is asked{_why(d)}" if not d["steps"] else "")
+    ),
+    "batch.closed": lambda d: f"the review of batch {d['batch']} has ended{_why(d)}",
     "budget.set": _budget_set,
     "budget.exceeded": lambda d: f"{d['scope']} limit{_why(d)}",
     "secret.redacted": lambda d: f"cut from {d['where']}: {_list(d['patterns'])}",

@@ -12,8 +12,9 @@ from musecode_jupyter.agents.claims.harness import assert_result
 from musecode_jupyter.agents.claims.state import VALIDATOR
 from musecode_jupyter.agents.claims.text import relied_lines
 from musecode_jupyter.agents.claims.validator import objection
+from musecode_jupyter.agents.critiques.asked import all_said
 from musecode_jupyter.agents.critiques.changed import Asked
-from musecode_jupyter.agents.critiques.gate import all_said, judge
+from musecode_jupyter.agents.critiques.gate import judge
 from musecode_jupyter.agents.critiques.review import Change, Reviews, discard, review_path
 from musecode_jupyter.agents.critiques.state import REVIEW
 from musecode_jupyter.agents.critiques.text import card_lines

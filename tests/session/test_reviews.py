@@ -10,14 +10,12 @@ from fixtures.crew_scripts import Crew, edit
 from fixtures.model_scripts import Answer, Call, ParsedRequest, Steps
 from fixtures.model_server import ModelServer
 from fixtures.review_scripts import Reviewed, finding, span
-from fixtures.session_bench import CHECK, DONE, EDIT, Held, Repo, end, kinds, only, session_on, start
+from fixtures.session_bench import CHECK, DONE, EDIT, Repo, end, kinds, only, session_on, start
 
-from musecode_jupyter.agents.critiques.changed import Asked
 from musecode_jupyter.agents.critiques.state import CritiquesState
 from musecode_jupyter.agents.critiques.text import critiques_of
 from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.session import GoalSpec, Session
-from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.critiques import settle
 from musecode_jupyter.session.replay import prove
 
@@ -220,35 +218,3 @@ def test_a_task_that_the_user_lets_go_on_has_its_rounds_again(repo: Repo) -> Non
     assert repo.read("one.txt") == "all right\n"
     proof = prove(session.folder)
     assert (proof.problem, proof.unchecked) == (None, "")
-
-
-def test_a_batch_in_a_worktree_is_reviewed_once_and_counts_for_its_landing(repo: Repo) -> None:
-    """What settles in a worktree is reviewed while its agent works; the landing of the same change needs no more."""
-    repo.commit({"shop.py": "def f():\n    return 1\n"})
-    stop = edit("shop.py", "return 1", "breakpoint()\n    return 1")
-    model = Held([stop, EDIT, DONE, edit("shop.py", "    breakpoint()\n", ""), DONE], hold=2)
-    with ModelServer(Reviewed(model, {})) as server, session_on(server.base_url, repo.root, review="full") as session:
-        handle = start(session)
-        model.wait()
-
-        async def review(core: SessionCore) -> list[int]:
-            reviews = core.runner(handle.number, await core.git(handle.number)).reviews
-            worktree = core.workspace_state.of_goal(handle.number)
-            assert reviews is not None
-            assert worktree is not None
-            found = await reviews.review_worktree(worktree, Asked("say right"), "lead")
-            again = await reviews.review_worktree(worktree, Asked("say right"), "lead")
-            assert [each.number for each in again] == [each.number for each in found]
-            return [each.number for each in found]
-
-        (number,) = session.call(review)
-        before = len(only(list(session.events()), "critique.asked"))
-        model.release()
-        assert end(handle).met
-        events = list(session.events())
-        found = critiques(session).findings[number]
-    assert before == 3
-    # The landing of what was reviewed brought no pass, and that of the repaired work three.
-    assert len(only(events, "critique.asked")) == 6
-    assert (found.check, found.state) == ("debugging", "fixed")
-    assert only(events, "merge.reviewed")[0].data["ok"] is False

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from musecode_jupyter.agents.critiques.asked import all_said
 from musecode_jupyter.agents.critiques.changed import Asked
 from musecode_jupyter.agents.critiques.review import MAX_ROUNDS, Change, Reviews
 from musecode_jupyter.agents.critiques.state import REVIEW, Finding
@@ -66,17 +67,6 @@ def _stands(findings: Sequence[Finding]) -> str:
     """What there is of findings that stop nothing; empty if there is none."""
     left = [each.number for each in findings if each.state == "open"]
     return f"{len(left)} left open that stop{'s' if len(left) == 1 else ''} nothing" if left else ""
-
-
-def all_said(log: EventLog, goal: int, agent: str, text: str) -> str:
-    """What the work was to do in all: its text, that of its goal, and what the user said to whoever works on it."""
-    said = [text]
-    for event in log.events(goal - 1):
-        data = event.data
-        of_goal = event.seq == goal or (event.kind == "goal.edited" and data["goal"] == goal)
-        if of_goal or (event.kind == "user.steer" and data["to"] == agent):
-            said.append(data["text"] or "")
-    return "\n".join(dict.fromkeys(each for each in said if each))
 
 
 def checks_of(log: EventLog, merge: int) -> tuple[tuple[str, int, bool], ...]:

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from musecode_jupyter.agents.critiques.changed import Asked
+from musecode_jupyter.agents.critiques.asked import asked_of, runs_before
+from musecode_jupyter.agents.critiques.changed import Asked, Found
 from musecode_jupyter.agents.critiques.drafts import Draft, merged, of_mechanical, of_raised
 from musecode_jupyter.agents.critiques.finding_tool import Settled, raised_since, settled_since
 from musecode_jupyter.agents.critiques.mechanical import MECHANICAL, Spot, look_at, mechanical_findings, standing
@@ -20,6 +21,8 @@ from musecode_jupyter.agents.landing.tools import HARNESS, LandingTools
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.prompts import EMPHASES, REVIEWERS
+from musecode_jupyter.log.events import Event
+from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.errors import GitError, LogError, MuseError
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.tools.registry import Place
@@ -46,6 +49,8 @@ class Change:
     """What is to be reviewed: the difference between the commits `base` and `commit`, of which `tree` is the tree.
 
     `author` is whose work it is; `checks` are the commands that ran on it, each with its call and whether it passed.
+    `batch` is the batch.settled that is reviewed while the work goes on; of none the change asks to land. Each pass may
+    take `steps` model calls.
     """
 
     goal: int | None
@@ -58,6 +63,8 @@ class Change:
     worktree: int | None = None
     merge: int | None = None
     checks: tuple[tuple[str, int, bool], ...] = ()
+    batch: int | None = None
+    steps: int = MAX_STEPS
 
     @property
     def scope(self) -> str:
@@ -65,15 +72,46 @@ class Change:
         return scope_of(self.goal, self.task, self.worktree)
 
 
+class Turn:
+    """Whose turn it is to review: one review at a time, since a reviewer has one conversation."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def take(self, work: str) -> None:
+        """Wait for the turn, for a review of `work`."""
+        await _turn_for(self._lock, work)
+
+    def free(self) -> None:
+        """Let the next review begin."""
+        if self._lock.locked():
+            self._lock.release()
+
+
+@answered
+async def _turn_for(lock: asyncio.Lock, work: str) -> bool:
+    # Which of several reviews came first is no function of the log: it is noted down like an answer of git.
+    del work
+    return await lock.acquire()
+
+
+async def _at_once(_change: Change) -> None:
+    """Nothing has to end first."""
+
+
 @dataclass(frozen=True)
 class Reviews:
-    """Reviews changes in one repository, one at a time. `reviewer` makes sure that the agent of this name exists."""
+    """Reviews changes in one repository, one at a time. `reviewer` makes sure that the agent of this name exists.
+
+    `make_way` is awaited before a change that asks to land is reviewed.
+    """
 
     tools: LandingTools
     loop: Loop
     mode: ReviewMode
     reviewer: Callable[[str], Awaitable[None]]
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock, compare=False)
+    make_way: Callable[[Change], Awaitable[None]] = _at_once
+    turn: Turn = field(default_factory=Turn, compare=False)
 
     @property
     def state(self) -> CritiquesState:
@@ -100,48 +138,70 @@ class Reviews:
         """
         if self.mode == "off" or change.author in REVIEWERS:
             return []
-        async with self.turn:
+        if change.batch is None:
+            await self.make_way(change)
+        await self.turn.take(change.scope)
+        try:
             done = self.state.reviewed.get(change.scope)
             known = done is not None and (done.base, done.tree) == (change.base, change.tree)
             if done is None or not known or not set(self.passes) <= set(done.passes):
                 await self._review(change)
+        finally:
+            self.turn.free()
         return self.state.blocking(change.scope)
 
-    async def review_worktree(self, worktree: int, asked: Asked, author: str) -> list[Finding]:
+    async def review_batch(self, settled: Event) -> list[Finding]:
         """Review what is in a worktree now, committed or not, against what its work began from.
 
-        For a batch of changes that has settled, beside the work itself: the files are looked at in a snapshot, and the
-        worktree is left alone. The findings belong to the same piece of work as those of its landing, which does not
-        review again what did not change. Raises as `review`.
+        For a batch of changes that has settled (`settled`, batch.settled), beside the work itself: the files are looked
+        at in a snapshot, and the worktree is left alone. The findings belong to the same piece of work as those of its
+        landing, which does not review again what did not change. It comes to its end, with all that was found in the
+        log, or leaves no finding. Raises as `review`.
         """
+        data, git = settled.data, self.tools.git
+        worktree = data["worktree"]
         state = self.tools.log.state("workspace")
         assert isinstance(state, WorkspaceState)
         tree = state.worktrees[worktree]
+        asked, ran = asked_of(self.tools.log, settled), runs_before(self.tools.log, settled)
         inside = await Git.at_worktree(Path(tree.path), self.tools.effects)
-        name = f"{self.tools.session}/review-{worktree}"
-        # One that was cut off has left its snapshot.
-        left = await inside.ref(SNAPSHOT_PREFIX + name)
-        if left is not None:
-            await drop_snapshot(inside, name, left)
+        name = snapshot_name(self.tools, worktree)
+        await forget_snapshot(git, name)
         snapshot = await take_snapshot(inside, name)
         try:
-            change = Change(
-                tree.goal, author, tree.base, snapshot.commit, snapshot.tree, asked, task=tree.task, worktree=worktree
-            )
-            if snapshot.tree == await inside.tree_of(tree.base):
+            if snapshot.tree == await git.tree_of(tree.base):
                 return []
-            return await self.review(change)
+            change = Change(
+                tree.goal,
+                data["agent"],
+                tree.base,
+                snapshot.commit,
+                snapshot.tree,
+                asked,
+                task=tree.task,
+                worktree=worktree,
+                checks=ran,
+                batch=settled.seq,
+                steps=data["steps"],
+            )
+            mode = self.mode if data["steps"] or self.mode == "off" else "mechanical"
+            return await replace(self, mode=mode).review(change)
         finally:
-            await to_the_end(drop_snapshot(inside, name, snapshot.commit))
+            # The worktree may be gone by now: its work can land, or be given up, meanwhile.
+            await to_the_end(drop_snapshot(git, name, snapshot.commit))
 
     async def _review(self, change: Change) -> None:
         git = self.tools.git
         found = await mechanical_findings(git, change.base, change.commit, change.asked)
+        asked = await self._passes(change) if self.mode == "full" else {}
+        # From here on it is not stopped: what is found is there as a whole, or not at all.
+        await to_the_end(self._conclude(change, found, asked))
+
+    async def _conclude(self, change: Change, found: Sequence[Found], asked: dict[str, int]) -> None:
+        """Write down what was found, what became of earlier findings, and that the review is complete."""
         drafts = [of_mechanical(each) for each in found]
         settled: list[Settled] = []
-        asked: dict[str, int] = {}
         if self.mode == "full":
-            asked = await self._passes(change)
             for agent, seq in asked.items():
                 drafts += [of_raised(each, REVIEWERS[agent]) for each in raised_since(self.tools.log, seq, agent)]
                 settled += settled_since(self.tools.log, seq, agent)
@@ -157,6 +217,7 @@ class Reviews:
             passes=self.passes,
             raised=raised,
             blocking=[finding.number for finding in self.state.blocking(change.scope)],
+            batch=change.batch,
         )
 
     # --- passes ------------------------------------------------------------------------------------------
@@ -165,13 +226,16 @@ class Reviews:
         """Make the passes, side by side; the event that each began with, by reviewer."""
         path = self._path(change)
         diff = shorten(await self.tools.git.diff_text(change.base, change.commit), DIFF_CHARS)
-        asked = {agent: await self._ask(change, agent, diff) for agent in REVIEWERS}
+        asked = await to_the_end(self._ask_all(change, diff))
         place = await clean_place(self.tools, path, change.commit, change.asked.writes or None)
         try:
             await _all([self._pass(change, agent, seq, place) for agent, seq in asked.items()])
         finally:
             await to_the_end(discard(self.tools, path))
         return asked
+
+    async def _ask_all(self, change: Change, diff: str) -> dict[str, int]:
+        return {agent: await self._ask(change, agent, diff) for agent in REVIEWERS}
 
     async def _ask(self, change: Change, agent: str, diff: str) -> int:
         """Put the change to a reviewer, unless a pass on it was cut off: that goes on."""
@@ -181,16 +245,27 @@ class Reviews:
             return begun.seq
         emphasis = REVIEWERS[agent]
         earlier = [each for each in self.state.of(change.scope) if each.state != "fixed"]
-        text = put(emphasis, change.asked, diff, change.checks, earlier)
-        return await self._emit("critique.asked", change, agent=agent, emphasis=emphasis, text=text)
+        text = put(
+            emphasis,
+            change.asked,
+            diff,
+            change.checks,
+            earlier,
+            beside=change.batch is not None,
+            broken_off=begun is not None and begun.scope == change.scope and not begun.complete,
+        )
+        cause = () if change.batch is None else (change.batch,)
+        return await self._emit(
+            "critique.asked", change, cause, agent=agent, emphasis=emphasis, text=text, batch=change.batch
+        )
 
     async def _pass(self, change: Change, agent: str, seq: int, place: Place) -> None:
         log = self.tools.log
 
         async def checkpoint(task: Task) -> None:
             calls = sum(event.kind == "model.requested" and event.agent == agent for event in log.events(seq))
-            if calls >= MAX_STEPS:
-                raise PassOver(f"{agent} has used its {MAX_STEPS} model calls.")
+            if calls >= change.steps:
+                raise PassOver(f"{agent} has used its {change.steps} model calls.")
             await self.loop.checkpoint(task)
 
         loop = replace(self.loop, checkpoint=checkpoint)
@@ -242,6 +317,8 @@ class Reviews:
 
     async def _raise(self, change: Change, draft: Draft, asked: dict[str, int]) -> int:
         cause = [asked[agent] for agent in asked if REVIEWERS[agent] in draft.passes]
+        if change.batch is not None:
+            cause.append(change.batch)
         return await self._emit("critique.raised", change, cause, merge=change.merge, **draft.said())
 
     async def _emit(self, kind: str, change: Change, cause: Sequence[int] = (), **data: object) -> int:
@@ -280,6 +357,18 @@ async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
 def review_path(tools: LandingTools, work: int | None) -> Path:
     """Where the tree that is reviewed is checked out, for a goal or a worktree."""
     return tools.worktrees / f"{tools.session}-{work}.review"
+
+
+def snapshot_name(tools: LandingTools, worktree: int) -> str:
+    """Under which name what is in a worktree is kept while it is reviewed."""
+    return f"{tools.session}/review-{worktree}"
+
+
+async def forget_snapshot(git: Git, name: str) -> None:
+    """Drop the snapshot that a review has left which was cut off, if there is one."""
+    left = await git.ref(SNAPSHOT_PREFIX + name)
+    if left is not None:
+        await drop_snapshot(git, name, left)
 
 
 async def discard(tools: LandingTools, path: Path) -> None:

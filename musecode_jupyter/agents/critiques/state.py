@@ -91,12 +91,17 @@ class Reviewed(BaseModel):
 
 
 class Pass(BaseModel):
-    """The newest pass of a reviewer: the seq of its critique.asked, and what it was put."""
+    """The newest pass of a reviewer: the seq of its critique.asked, what it was put, and for which batch of changes.
+
+    `complete` says that its review came to its end.
+    """
 
     seq: int
     scope: str
     base: str
     tree: str
+    batch: int | None = None
+    complete: bool = False
 
 
 class CritiquesState(BaseModel):
@@ -143,10 +148,14 @@ class CritiquesReducer:
             state.findings[event.seq] = Finding(number=event.seq, changed=event.seq, **fields)
         elif event.kind == "critique.asked":
             scope = scope_of(data["goal"], data["task"], data["worktree"])
-            state.passes[data["agent"]] = Pass(seq=event.seq, scope=scope, base=data["base"], tree=data["tree"])
+            state.passes[data["agent"]] = Pass(
+                seq=event.seq, scope=scope, base=data["base"], tree=data["tree"], batch=data.get("batch")
+            )
         elif event.kind == "critique.reviewed":
             scope = scope_of(data["goal"], data["task"], data["worktree"])
             state.reviewed[scope] = Reviewed(base=data["base"], tree=data["tree"], passes=list(data["passes"]))
+            for each in state.passes.values():
+                each.complete = each.complete or each.scope == scope
         elif event.kind.startswith("critique."):
             self._settled(state.findings[data["critique"]], event)
         elif event.kind == "merge.enqueued":

@@ -81,16 +81,44 @@ def _told(finding: Finding) -> str:
     return "\n".join(lines)
 
 
+def letter(findings: Sequence[Finding]) -> str:
+    """What the author of a change is told, while the work goes on, of what its review found."""
+    parts = [_told(finding) for finding in findings[:MOST_TOLD]]
+    if len(findings) > MOST_TOLD:
+        parts.append(f"{len(findings) - MOST_TOLD} more.")
+    stops = [str(finding.number) for finding in findings if finding.blocks]
+    end = (
+        f"The work does not land before {', '.join(stops)} {'is' if len(stops) == 1 else 'are'} settled."
+        if stops
+        else ""
+    )
+    return "\n\n".join(["A review of your changes so far found:", *parts, *([end] if end else [])])
+
+
 def put(
-    emphasis: str, asked: Asked, diff: str, checks: Sequence[tuple[str, int, bool]], earlier: Sequence[Finding]
+    emphasis: str,
+    asked: Asked,
+    diff: str,
+    checks: Sequence[tuple[str, int, bool]],
+    earlier: Sequence[Finding],
+    *,
+    beside: bool = False,
+    broken_off: bool = False,
 ) -> str:
-    """How a change is put to a reviewer."""
+    """How a change is put to a reviewer: one that asks to land, or one `beside` whose review the work goes on.
+
+    `broken_off` says that a review of an earlier state was.
+    """
     ran = "\n".join(f"- command {call}: `{command}` {'passed' if ok else 'failed'}" for command, call, ok in checks)
     known = "\n".join(f"- {line_of(finding)}" for finding in earlier)
     parts = [
         f"Review this change. Look above all at {emphasis}: {EMPHASES[emphasis]}.",
         f"What was to be done:\n{fenced(asked.text)}",
     ]
+    if beside:
+        parts.append("Its author goes on working, and is told of what you find: judge what is there.")
+    if broken_off:
+        parts.append("Your review before was broken off: what you raised in it was not taken. Raise again what holds.")
     if asked.writes:
         parts.append(f"It is expected to change: {', '.join(asked.writes)}.")
     parts.append(f"The change:\n{fenced(diff)}")

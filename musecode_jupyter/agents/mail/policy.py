@@ -8,7 +8,9 @@ from typing import Literal
 
 from musecode_jupyter.agents.mail.state import Letter, Priority
 
-Subject = Literal["question", "answer", "task", "claim", "transition", "decision", "budget", "refusal", "note"]
+Subject = Literal[
+    "question", "answer", "task", "claim", "transition", "decision", "budget", "finding", "refusal", "note"
+]
 
 AT_ONCE: Mapping[Subject, str] = {
     "question": "somebody waits for the answer",
@@ -19,6 +21,7 @@ AT_ONCE: Mapping[Subject, str] = {
     "decision": "it needs a decision",
     "budget": "it is a notice of budget or tier",
     "refusal": "what the recipient wrote is not passed on",
+    "finding": "it is a proven fault of the recipient's own work",
 }
 """Subjects that pass, with the reason; all else waits for the digest at the end of the turn."""
 

@@ -25,6 +25,10 @@ from musecode_jupyter.tools.state import CLOSING
 _SETTINGS = {"model.requested": ("reserved_usd", "reserved_tokens")}
 # How the others stand at that moment: between several chains of work only the order within each is kept.
 _OF_OTHERS = ("text", "after", "numbers", "why", "claims")
+# What begins a chain of work beside others, of agents that are woken.
+WAKES = frozenset({"agent.woken", "batch.settled"})
+# What shows that several chains of work act as the harness.
+_SIDE_BY_SIDE = frozenset({"task.created", "batch.settled"})
 _FREE = frozenset({"agent.state", "agent.created", "agent.seeded"})
 
 
@@ -94,12 +98,12 @@ class RerunLog:
         for event in stretch.events:
             if (asked_by := _answers(event)) is not None and not issued(event):
                 self._effects.setdefault(asked_by, []).append(event)
-        self._several = self._several or any(event.kind == "task.created" for event in stretch.events)
+        self._several = self._several or any(event.kind in _SIDE_BY_SIDE for event in stretch.events)
         self.suspect = None
         self._reached = 0
         self._last = {}
         # A turn that begins before the first command is begun by whoever runs the stretch.
-        first = next((each.seq for each in stretch.events if issued(each) or each.kind == "agent.woken"), None)
+        first = next((each.seq for each in stretch.events if issued(each) or each.kind in WAKES), None)
         self.reach(stretch.start.seq if first is None else first - 1)
 
     def reach(self, seq: int) -> None:
@@ -117,8 +121,9 @@ class RerunLog:
             self._come(event)
 
     def wake(self, before: int) -> bool:
-        """Let come about all up to the next turn of a standing agent; False if none begins before event `before`."""
-        woken = next((event for event in self._world[self._reached :] if event.kind == "agent.woken"), None)
+        """Let come about all up to the next turn of a standing agent, or the next review of a batch; False if none
+        begins before event `before`."""
+        woken = next((event for event in self._world[self._reached :] if event.kind in WAKES), None)
         if woken is None or woken.seq >= before:
             return False
         self.reach(woken.seq)
@@ -134,7 +139,7 @@ class RerunLog:
             return
         self._came[event.seq] = event
         self._newest = max(self._newest, event.seq)
-        self._several = self._several or event.kind == "task.created"
+        self._several = self._several or event.kind in _SIDE_BY_SIDE
         if self._order and self._order[-1] > event.seq:
             self._sorted = False
         self._order.append(event.seq)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NoReturn, TypeVar
@@ -12,6 +13,7 @@ from pydantic import ConfigDict
 
 from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.context import parse_items
+from musecode_jupyter.agents.prompts import REVIEWERS
 from musecode_jupyter.guard.approvals import Answer, Approvals
 from musecode_jupyter.guard.gate import Completion, digest_of, request_bytes
 from musecode_jupyter.guard.policy import action_digest
@@ -34,6 +36,10 @@ T = TypeVar("T")
 _NEVER = 2**63
 # Sessions of earlier versions were not shortened.
 _NO_LIMIT = 2**40
+
+
+ends_with: ContextVar[Event | None] = ContextVar("ends_with", default=None)
+"""The event with which the review of a batch ended within which this code runs, if it is one and has ended."""
 
 
 class Schedule:
@@ -79,7 +85,7 @@ class Schedule:
         self._waiting.remove(entry)
         # Whoever goes on now sees what happened up to what they do next.
         following = self._log.next_by(agent)
-        later = following is not None and agent != HARNESS
+        later = following is not None and agent != HARNESS and agent not in REVIEWERS
         self._log.reach(max(event.seq, following.seq - 1) if later and following is not None else event.seq)
         for name in ("call", "request", "approval"):
             if isinstance(event.data.get(name), int):
@@ -111,13 +117,23 @@ class Rerun:
     async def checkpoint(self, agent: str) -> None:
         """End the work of `agent` as it ended when recorded, if it did nothing more."""
         following = self.log.next_by(agent)
+        if (closed := ends_with.get()) is not None and (following is None or following.seq > closed.seq):
+            # Whatever it was that ended the review: the agent did nothing more in it.
+            raise asyncio.CancelledError
         if following is not None:
-            self.log.reach(following.seq - 1)
+            self.reach(agent, following.seq - 1)
             self.log.deliver(agent, following.seq - 1)
         if not self.goes_on(agent) or (following is not None and _from_outside(following)):
             if self.stretch.stopped:
                 await self.schedule.until(None, agent)
             self.end()
+
+    def reach(self, agent: str, seq: int) -> None:
+        """Let come about what the user and the world brought before `agent` goes on with what follows event `seq`.
+
+        Reviewers may work beside others, and need nothing of it that those have not come to yet.
+        """
+        self.log.reach(min(seq, self.schedule.next_seq() - 1) if agent in REVIEWERS else seq)
 
     def end(self) -> NoReturn:
         """Raise what brought the recorded work to rest."""
@@ -196,7 +212,7 @@ class RerunGate:
         """Nothing is connected; what came in before the next command of `agent` is there."""
         following = self._rerun.log.next_of(lambda event: event.agent == agent)
         if agent and following is not None:
-            self._rerun.log.reach(following.seq - 1)
+            self._rerun.reach(agent, following.seq - 1)
             self.expect(agent)
 
     async def complete(

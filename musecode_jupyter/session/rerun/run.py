@@ -12,18 +12,22 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
+from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.crew import ASK, Crew, ask_tool, not_passed_on
 from musecode_jupyter.agents.critiques.mode import parse_review
+from musecode_jupyter.agents.critiques.review import Reviews
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import Guided
 from musecode_jupyter.agents.landing.tools import COMMIT_FIRST
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Task
+from musecode_jupyter.agents.prompts import REVIEWERS
 from musecode_jupyter.agents.roles import offered
 from musecode_jupyter.guard.policy import Policy
 from musecode_jupyter.guard.rules import Rules
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.runtime.answers import answering
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import MuseError
 from musecode_jupyter.session.core import NOT_MADE
@@ -37,6 +41,7 @@ from musecode_jupyter.session.rerun.parts import (
     RerunExecutor,
     RerunGate,
     Schedule,
+    ends_with,
 )
 from musecode_jupyter.session.rerun.record import (
     COMMANDS,
@@ -155,6 +160,7 @@ class _Work:
         log.on_world = self._world
         self._runner: FanOutRunner | None = None
         self._turns: list[asyncio.Task[None]] = []
+        self._reviews: Reviews | None = None
         self._gate = RerunGate(self._rerun, process)
         stand_in = cast(EventLog, log)
         effects = _NoWorld(self._rerun)
@@ -227,6 +233,8 @@ class _Work:
             _interrupt(self._runner, event)
         if event.kind == "agent.woken":
             self._turns.append(asyncio.create_task(self._turn(event)))
+        elif event.kind == "batch.settled" and self._reviews is not None:
+            self._turns.append(asyncio.create_task(self._batch(self._reviews, event)))
 
     async def _turn(self, woken: Event) -> None:
         """A turn of a standing agent; whoever asked has its answer from the record."""
@@ -237,6 +245,24 @@ class _Work:
             said = await self._loop.turn(task)
             if not_passed_on(cast(EventLog, self._log), woken.agent, woken.seq, said.text):
                 await self._loop.turn(task)
+
+    async def _batch(self, reviews: Reviews, settled: Event) -> None:
+        """The review of a batch of changes beside the work; how it ended is in the record."""
+        ends = (each for each in self._stretch.events if each.kind == "batch.closed")
+        closed = next((each for each in ends if each.data["batch"] == settled.seq), None)
+        ends_with.set(closed)
+        # What came about before it settled has done so.
+        await self._schedule.until(settled, HARNESS)
+        review = asyncio.create_task(self._beside(reviews, settled))
+        self._turns.append(review)
+        if closed is not None:
+            await self._schedule.until(closed, HARNESS)
+            # If it came to its end, nothing of it is left.
+            review.cancel()
+
+    async def _beside(self, reviews: Reviews, settled: Event) -> None:
+        with contextlib.suppress(MuseError), answering(RerunAnswers(self._rerun, f"batch {settled.seq}")):
+            await reviews.review_batch(settled)
 
     def _has_crew(self) -> bool:
         """Whether models were offered to ask standing agents."""
@@ -295,6 +321,7 @@ class _Work:
             guided=self._profile == "guided",
             several=_several(self._schedule),
         )
+        self._reviews = runner.reviews
         if isinstance(runner, FanOutRunner):
             self._runner = runner
         await runner.run()
@@ -303,7 +330,7 @@ class _Work:
         ending = self._stretch.ending
         if ending is None or ending.kind != "goal.paused":
             return
-        following = self._log.next_of(lambda event: event.seq != ending.seq)
+        following = self._log.next_of(lambda event: event.seq != ending.seq and event.agent not in REVIEWERS)
         if following is None or following.seq > ending.seq or (self._several and not self._begins()):
             self._rerun.end()
 

@@ -1,0 +1,236 @@
+"""Has batches of file changes reviewed while the work on them goes on, and tells their authors what was found."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from musecode_jupyter.agents.answers import HARNESS
+from musecode_jupyter.agents.critiques.batch_state import REVIEWER, BatchesState, Changed
+from musecode_jupyter.agents.critiques.review import Change, Reviews
+from musecode_jupyter.agents.critiques.state import Finding, scope_of
+from musecode_jupyter.agents.critiques.text import critiques_of, letter
+from musecode_jupyter.agents.mail.box import Mailbox
+from musecode_jupyter.agents.mind import Task
+from musecode_jupyter.agents.prompts import REVIEWERS
+from musecode_jupyter.agents.roles import STANDING
+from musecode_jupyter.agents.state import AgentsState
+from musecode_jupyter.agents.tasks.state import TasksState
+from musecode_jupyter.log import EventLog
+from musecode_jupyter.log.events import Event
+from musecode_jupyter.runtime.answers import answering
+from musecode_jupyter.runtime.errors import BudgetExceeded, ContextFull, GitError, LogError, ModelError, MuseError
+
+logger = logging.getLogger(__name__)
+
+MOST_OF_A_TASK = 6
+"""So many batches of one piece of work are put to a model; of those that follow is said what is proven without one."""
+HANDED_IN = "The work asks to land, and is reviewed as a whole."
+CUT_OFF = "cut off by a restart"
+_TASK_ENDS = frozenset({"task.paused", "task.done", "task.abandoned"})
+_GOAL_ENDS = frozenset({"goal.stopped", "goal.met"})
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How many model calls each reviewer of a batch may take; with 0, `why` says why none."""
+
+    steps: int
+    why: str = ""
+
+
+@dataclass
+class Batches:
+    """Owner of the reviews of batches; used on the runtime thread.
+
+    A batch has settled where an agent has changed files and then taken a step, its calls with their results, in which
+    it changed none. One review is under way at a time: what settles meanwhile waits, and is one batch with what comes
+    next. `steps` says what the budget of a goal has for a batch of an agent; `reviews` reviews the work of the goal
+    that runs, none does where it is None.
+    """
+
+    log: EventLog
+    mailbox: Mailbox
+    steps: Callable[[int, str], Steps]
+    reviews: Reviews | None = None
+    _running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    _why: dict[int, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.log.on_durable(self._saw)
+
+    @property
+    def state(self) -> BatchesState:
+        """Batches as folded."""
+        state = self.log.state("batches")
+        assert isinstance(state, BatchesState)
+        return state
+
+    @property
+    def busy(self) -> list[int]:
+        """The batches whose review is under way."""
+        return [batch for batch, task in self._running.items() if not task.done()]
+
+    def before_step(self, task: Task) -> None:
+        """Begin the review of what has settled as an agent is about to take a step; take back what it need not read."""
+        if task.goal is None or task.agent in REVIEWERS or task.agent in STANDING:
+            return
+        worktree = task.place.worktree
+        scope = "" if worktree is None else self.state.works.get(worktree, "")
+        for seq, each in list(self.mailbox.state.waiting(task.agent).items()):
+            if each.sender == REVIEWER and each.topic not in {_topic(scope), _notes(scope)}:
+                self.mailbox.drop(seq, "it is about other work")
+        reviews = self.reviews
+        if worktree is None or reviews is None or reviews.mode == "off" or self.state.open:
+            return
+        changed = self.state.changed.get(worktree)
+        if changed is not None and self._settled(task.agent, changed):
+            self._begin(reviews, task.goal, worktree, task.agent, scope, changed)
+
+    def _settled(self, agent: str, changed: Changed) -> bool:
+        state = self.log.state("agents")
+        assert isinstance(state, AgentsState)
+        record = state.agents[agent]
+        return record.last_answer is not None and changed.last < record.last_answer and not record.open_calls
+
+    def _begin(self, reviews: Reviews, goal: int, worktree: int, agent: str, scope: str, changed: Changed) -> None:
+        tasks = self.log.state("tasks")
+        assert isinstance(tasks, TasksState)
+        if reviews.mode != "full":
+            given = Steps(0)
+        elif self.state.asked.get(scope, 0) >= MOST_OF_A_TASK:
+            given = Steps(0, f"{MOST_OF_A_TASK} batches of it were put to one")
+        else:
+            given = self.steps(goal, agent)
+        settled = self.log.post(
+            "batch.settled",
+            {
+                "goal": goal,
+                "task": tasks.by_worktree.get(worktree),
+                "worktree": worktree,
+                "agent": agent,
+                "files": list(changed.files),
+                "steps": given.steps,
+                "why": given.why,
+            },
+            agent=HARNESS,
+            cause=(goal, changed.last),
+        )
+        task = asyncio.create_task(self._review(reviews, settled), name=f"review of batch {settled.seq}")
+        self._running[settled.seq] = task
+        # Also of one that is cancelled before it has begun.
+        task.add_done_callback(partial(self._ended, settled))
+
+    async def _review(self, reviews: Reviews, settled: Event) -> None:
+        with answering(reviews.tools.answers(f"batch {settled.seq}")):
+            await reviews.review_batch(settled)
+
+    def _ended(self, settled: Event, task: asyncio.Task[None]) -> None:
+        self._running.pop(settled.seq, None)
+        why = self._why.pop(settled.seq, "it was stopped")
+        error = None if task.cancelled() else task.exception()
+        if not self.log.writable or isinstance(error, LogError):
+            return
+        again = task.cancelled()
+        if not again:
+            why = "" if error is None else str(error)
+        if isinstance(error, MuseError):
+            # What went wrong would do so again, and waits for the next change; what was paused does not.
+            again = not isinstance(error, BudgetExceeded | ContextFull | GitError | ModelError)
+        elif error is not None:
+            logger.error("the review of batch %s ended in an unexpected error", settled.seq, exc_info=error)
+            why = f"unexpected {type(error).__name__}: {error}"
+        closed = {"batch": settled.seq, "why": why, "again": again}
+        self.log.post("batch.closed", closed, agent=HARNESS, cause=(settled.seq,))
+        if not why:
+            self._tell(settled)
+
+    def _tell(self, settled: Event) -> None:
+        """Write to the author of what was found and is not known to them: one letter of what is proven and grave, and
+        one for the digest; each takes the place of one that still waits."""
+        data = settled.data
+        scope = scope_of(data["goal"], data["task"], data["worktree"])
+        told = set(self.state.told)
+        left = [each for each in critiques_of(self.log).of(scope) if each.state == "open" and each.number not in told]
+        grave = [each for each in left if _grave(each)]
+        other = [each for each in left if not _grave(each)]
+        waiting = self.mailbox.state.waiting(data["agent"])
+        for findings, topic in ((grave, _topic(scope)), (other, _notes(scope))):
+            numbers = tuple(each.number for each in findings)
+            before = [seq for seq, each in waiting.items() if each.sender == REVIEWER and each.topic == topic]
+            if before and set(self.state.letters.get(before[-1], [])) == set(numbers):
+                continue
+            if numbers:
+                self.mailbox.send(
+                    REVIEWER,
+                    data["agent"],
+                    subject="finding" if findings is grave else "note",
+                    topic=topic,
+                    text=letter(findings),
+                    cause=(settled.seq, *numbers),
+                )
+            else:
+                for seq in before:
+                    self.mailbox.drop(seq, "what it told is settled")
+
+    async def make_way(self, change: Change) -> None:
+        """Before a change that asks to land is reviewed: no review of a batch of it is under way.
+
+        One of the very tree is waited for, another is given up. Its author is told the rest with the landing.
+        """
+        for batch in [seq for seq, each in self.state.open.items() if each.scope == change.scope]:
+            task = self._running.get(batch)
+            if task is None:
+                continue
+            passes = [each for each in critiques_of(self.log).passes.values() if each.batch == batch]
+            if not any((each.base, each.tree) == (change.base, change.tree) for each in passes):
+                self._end(batch, HANDED_IN)
+            await asyncio.wait([task])
+        for seq, each in list(self.mailbox.state.waiting(change.author).items()):
+            if each.sender == REVIEWER and each.topic in {_topic(change.scope), _notes(change.scope)}:
+                self.mailbox.drop(seq, HANDED_IN)
+
+    def _end(self, batch: int, why: str) -> None:
+        task = self._running.get(batch)
+        if task is not None and not task.done() and batch not in self._why:
+            self._why[batch] = why
+            task.cancel()
+
+    def _saw(self, event: Event) -> None:
+        """End reviews of work that has come to rest."""
+        if event.kind in _TASK_ENDS or event.kind in _GOAL_ENDS:
+            for seq, batch in self.state.open.items():
+                of_task = event.kind in _TASK_ENDS and batch.task == event.data["task"]
+                if of_task or (event.kind in _GOAL_ENDS and batch.goal == event.data["goal"]):
+                    self._end(seq, f"the work has come to rest ({event.kind})")
+
+    async def rest(self, *, gently: bool = False) -> None:
+        """End all reviews of batches, as their goal comes to rest.
+
+        At once, or `gently` with the step that is under way, after which their reviewers find that they are to pause.
+        """
+        running = dict(self._running)
+        for batch in running if not gently else ():
+            self._end(batch, "the goal has come to rest")
+        if running:
+            await asyncio.wait(running.values())
+
+    def settle(self, why: str = CUT_OFF) -> None:
+        """After a restart: the reviews that were under way are given up; what they looked at is not reviewed yet."""
+        for batch in list(self.state.open):
+            self.log.post("batch.closed", {"batch": batch, "why": why, "again": True}, agent=HARNESS, cause=(batch,))
+
+
+def _grave(finding: Finding) -> bool:
+    return finding.blocks or (finding.proven and finding.severity in {"blocking", "major"})
+
+
+def _topic(scope: str) -> str:
+    return f"review of {scope}"
+
+
+def _notes(scope: str) -> str:
+    return f"notes on {scope}"
