@@ -37,9 +37,9 @@ class Driver:
         state = self.log.state("agents")
         assert isinstance(state, AgentsState)
         record = state.agents[task.agent]
-        return self._said_already(record) or await self._ask(task, record)
+        return self.said_already(record) or await self._ask(task, record)
 
-    def _said_already(self, record: AgentRecord) -> Step | None:
+    def said_already(self, record: AgentRecord) -> Step | None:
         """The last word of the turn, if a restart came between it and what followed from it.
 
         Asking again would pay twice, and some APIs take an answer at the end of a conversation for the beginning of

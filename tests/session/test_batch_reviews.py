@@ -1,35 +1,42 @@
-"""What settles in a worktree is reviewed while the work on it goes on; its author is told, and a landing builds on it."""
+"""What settles in a worktree is reviewed while work on it goes on; its author is told, and a landing builds on it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import pytest
 from fixtures.crew_scripts import edit, read
 from fixtures.model_scripts import Answer, ParsedRequest
 from fixtures.model_server import ModelServer
 from fixtures.review_scripts import Reviewed, finding, span
-from fixtures.session_bench import DEADLINE_S, DONE, EDIT, Repo, Watch, end, kinds, only, run_of, session_on, start
+from fixtures.session_bench import DEADLINE_S, DONE, EDIT, Repo, Watch, end, only, run_of, session_on, start
 
 from musecode_jupyter.agents.critiques.state import CritiquesState
 from musecode_jupyter.agents.critiques.text import critiques_of
 from musecode_jupyter.session import Session
+from musecode_jupyter.session.critiques import settle
 from musecode_jupyter.session.replay import prove
 
 STOP = edit("shop.py", "return 1", "breakpoint()\n    return 1")
 GO = edit("shop.py", "    breakpoint()\n", "")
 LOOK = run_of("cat shop.py")
 SEE = read("shop.py")
+LOOK_AT_ANSWER = read("answer.txt")
 
 
 class Working:
     """Plays the lead: its answers in order, the last one again and again.
 
-    Before the answers number `waits` (from 0) it waits until that many reviews of batches have ended.
+    Before the answers number `waits` (from 0) it waits until that many reviews of batches have ended, and `deeds` are
+    done before theirs.
     """
 
-    def __init__(self, answers: Sequence[Answer], waits: dict[int, int]) -> None:
+    def __init__(
+        self, answers: Sequence[Answer], waits: dict[int, int], deeds: Mapping[int, Callable[[], object]] | None = None
+    ) -> None:
         self._answers = answers
+        self._deeds = deeds or {}
         self._waits = waits
         self._given = 0
         self._ended = 0
@@ -49,6 +56,8 @@ class Working:
         number, self._given = self._given, self._given + 1
         self.asked.append(request)
         wanted = self._waits.get(number, 0)
+        if number in self._deeds:
+            self._deeds[number]()
         with self._changed:
             assert self._changed.wait_for(lambda: self._ended >= wanted, DEADLINE_S)
         return self._answers[min(number, len(self._answers) - 1)]
@@ -95,3 +104,129 @@ def test_a_batch_is_reviewed_while_its_author_works_who_is_told_and_mends_it(rep
     assert len({event.agent for event in only(events, "agent.created")}) == 4
     proof = prove(folder)
     assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def of_text(request: ParsedRequest) -> str:
+    """What a reviewer was put last."""
+    return next(item["text"] for item in reversed(request.items) if item.get("role") == "user")
+
+
+def test_work_that_is_handed_in_meanwhile_is_reviewed_as_a_whole(repo: Repo) -> None:
+    """A review of a batch that is under way as a later state asks to land is given up, and nothing of it is taken."""
+    held, begun = threading.Event(), threading.Event()
+
+    def review(request: ParsedRequest) -> list[Answer]:
+        begun.set()
+        if "+right" in of_text(request) and "+all right" not in of_text(request):
+            assert held.wait(DEADLINE_S)
+        return []
+
+    work = Working([EDIT, LOOK_AT_ANSWER, edit("answer.txt", "right", "all right"), DONE], {}, {2: begun.wait})
+    script = Reviewed(work, {emphasis: review for emphasis in ("correctness", "tests", "simplicity")})
+    with ModelServer(script) as server, session_on(server.base_url, repo.root, review="full") as session:
+        watch = Watch(session)
+        handle = start(session)
+        watch.until("batch.closed")
+        held.set()
+        assert end(handle).met
+        events, folder = list(session.events()), session.folder
+    (closed,) = only(events, "batch.closed")
+    assert (closed.data["why"], closed.data["again"]) == ("The work asks to land, and is reviewed as a whole.", True)
+    asked = only(events, "critique.asked")
+    assert [event.data["batch"] is None for event in asked] == [False] * 3 + [True] * 3
+    assert all("Your review before was broken off" in event.data["text"] for event in asked[3:])
+    assert len(only(events, "critique.reviewed")) == 1
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def test_a_batch_of_the_tree_that_asks_to_land_is_waited_for(repo: Repo) -> None:
+    held = threading.Event()
+    objects = finding("answer.txt", 1, "It could be more.", span("answer.txt", 1, "right"), severity="minor")
+
+    def review(request: ParsedRequest) -> list[Answer]:
+        assert held.wait(DEADLINE_S)
+        return [objects]
+
+    work = Working([EDIT, LOOK_AT_ANSWER, DONE], {})
+    with (
+        ModelServer(Reviewed(work, {"tests": review})) as server,
+        session_on(server.base_url, repo.root, review="full") as session,
+    ):
+        watch = Watch(session)
+        handle = start(session)
+        watch.until("merge.checked")
+        held.set()
+        assert end(handle).met
+        events, folder = list(session.events()), session.folder
+    assert len(only(events, "critique.asked")) == len(only(events, "critique.raised")) * 3 == 3
+    assert [event.data["raised"] for event in only(events, "critique.reviewed")] != [[]]
+    (sent,) = only(events, "mail.sent")
+    (dropped,) = only(events, "mail.dropped")
+    assert (dropped.data["mail"], sent.data["priority"]) == (sent.seq, "digest")
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
+
+
+@pytest.mark.parametrize("how", ["stop", "pause"])
+def test_no_review_goes_on_where_its_goal_rests(repo: Repo, how: str) -> None:
+    """Stopped, it ends at once; paused, with the step that is under way. What it looked at is reviewed later on."""
+    held, go_on = threading.Event(), threading.Event()
+
+    def review(request: ParsedRequest) -> list[Answer]:
+        if not go_on.is_set():
+            asked.set()
+            assert held.wait(DEADLINE_S)
+        return [finding("answer.txt", 1, "A doubt.", severity="note")]
+
+    asked = threading.Event()
+    work = Working([EDIT, LOOK_AT_ANSWER, LOOK_AT_ANSWER, DONE], {2: 1})
+    with (
+        ModelServer(Reviewed(work, {"correctness": review})) as server,
+        session_on(server.base_url, repo.root, review="full") as session,
+    ):
+        work.follow(session)
+        handle = start(session)
+        assert asked.wait(DEADLINE_S)
+        if how == "stop":
+            handle.stop()
+        else:
+            handle.pause()
+        go_on.set()
+        held.set()
+        assert end(handle).status == {"stop": "stopped", "pause": "paused"}[how]
+        assert session.read(lambda core: core.batches.busy) == []
+        closed = only(list(session.events()), "batch.closed")
+        assert [(event.data["again"], bool(event.data["why"])) for event in closed] == [(True, True)]
+        abandoned = {event.agent for event in only(list(session.events()), "model.abandoned")}
+        assert ("reviewer-correctness" in abandoned) == (how == "stop")
+        handle.resume()
+        assert end(handle).met
+        events, folder = list(session.events()), session.folder
+    # What was put to a reviewer once is not put again.
+    assert len(only(events, "critique.asked")) == 3
+    assert [event.data["text"] for event in only(events, "critique.raised")] == ["A doubt."]
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def test_what_the_user_withdrew_is_not_raised_again_nor_told_again(repo: Repo) -> None:
+    objects = finding("answer.txt", 1, "It is wrong.", span("answer.txt", 1, "right"), severity="major")
+    other = edit("other.txt", "other", "more")
+    withdrawn = threading.Event()
+    play = [EDIT, LOOK_AT_ANSWER, LOOK_AT_ANSWER, other, LOOK_AT_ANSWER, LOOK_AT_ANSWER, DONE]
+    work = Working(play, {2: 1, 5: 2}, {3: lambda: withdrawn.wait(DEADLINE_S)})
+    script = Reviewed(work, {"correctness": [[objects]]})
+    with ModelServer(script) as server, session_on(server.base_url, repo.root, review="full") as session:
+        work.follow(session)
+        watch = Watch(session)
+        handle = start(session)
+        watch.until("mail.delivered")
+        (number,) = critiques(session).findings
+        session.call(lambda core: settle(core, number, "withdraw"))
+        withdrawn.set()
+        assert end(handle).met
+        events = list(session.events())
+    assert len(only(events, "batch.settled")) == 2
+    assert len(only(events, "critique.raised")) == 1
+    assert len(only(events, "mail.sent")) == 1

@@ -185,8 +185,9 @@ class Batches:
             task = self._running.get(batch)
             if task is None:
                 continue
-            passes = [each for each in critiques_of(self.log).passes.values() if each.batch == batch]
-            if not any((each.base, each.tree) == (change.base, change.tree) for each in passes):
+            put = (change.scope, change.base, change.tree)
+            passes = [each for each in critiques_of(self.log).passes.values() if not each.complete]
+            if not any((each.scope, each.base, each.tree) == put for each in passes):
                 self._end(batch, HANDED_IN)
             await asyncio.wait([task])
         for seq, each in list(self.mailbox.state.waiting(change.author).items()):

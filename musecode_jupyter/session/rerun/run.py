@@ -23,6 +23,7 @@ from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.prompts import REVIEWERS
 from musecode_jupyter.agents.roles import offered
+from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.guard.policy import Policy
 from musecode_jupyter.guard.rules import Rules
 from musecode_jupyter.log import EventLog
@@ -270,6 +271,9 @@ class _Work:
         return any(tool["name"] == ASK for event in seeds for tool in event.data["tools"])
 
     async def _checkpoint(self, task: Task) -> None:
+        if task.agent in REVIEWERS and self._driver.said_already(self._agents.agents[task.agent]):
+            # A pass that was cut off after its last word does nothing more, and its review goes on.
+            return
         await self._rerun.checkpoint(task.agent)
         self._gate.expect(task.agent)
         self._driver.effort = self._gate.effort
@@ -337,6 +341,12 @@ class _Work:
     def _begins(self) -> bool:
         """Whether work on a task begins later on."""
         return self._log.next_of(lambda event: event.kind in {"task.leased", "worktree.creating"}) is not None
+
+    @property
+    def _agents(self) -> AgentsState:
+        state = self._log.state("agents")
+        assert isinstance(state, AgentsState)
+        return state
 
     @cached_property
     def _several(self) -> bool:
