@@ -171,6 +171,7 @@ class Batches:
                     topic=topic,
                     text=letter(findings),
                     cause=(settled.seq, *numbers),
+                    evident=True,
                 )
             else:
                 for seq in before:
