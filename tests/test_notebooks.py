@@ -13,7 +13,9 @@ from fixtures.crew_notebook import CrewNotebook
 from fixtures.make_repo import make_many, make_own, make_repo
 from fixtures.model_server import Answer, Call, ModelServer, ParsedRequest, RepairModel, load_repairs
 
+from musecode_jupyter.agents.claims.state import ClaimsState
 from musecode_jupyter.log import EventLog
+from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.replay import prove
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -172,9 +174,12 @@ def test_the_notebook_about_the_crew_runs_as_it_is_stored(tmp_path: Path) -> Non
         )
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
     (session,) = (tmp_path / "home" / "sessions").iterdir()
-    events = list(EventLog.read(session).events())
-    kinds = [event.kind for event in events]
-    assert "goal.met" in kinds
+    log = EventLog.read(session, reducers=all_reducers())
+    events = list(log.events())
+    assert "goal.met" in [event.kind for event in events]
+    beliefs = log.state("claims")
+    assert isinstance(beliefs, ClaimsState)
+    assert [merge.state for merge in beliefs.merges.values()] == ["over", "landed"]
     woken = [event.agent for event in events if event.kind == "agent.woken"]
     assert woken.count("explorer") == 3
     (fixed,) = [event.data["critique"] for event in events if event.kind == "critique.fixed"]

@@ -505,6 +505,10 @@ class ClaimsReducer:
             (seq for seq, tree in state.trees.items() if (tree.goal, tree.task) == (data["goal"], task)), None
         )
         agent = data.get("agent") or state.goals.get(data["goal"], "")
+        for earlier in state.merges.values():
+            # Work that was sent back from its checks comes again as another merge, with no word of the one before.
+            if (earlier.goal, earlier.task, earlier.state) == (data["goal"], task, "queued"):
+                earlier.state = "over"
         state.merges[event.seq] = Merge(
             goal=data["goal"],
             task=task,
