@@ -222,8 +222,9 @@ def _import_table(tree: ast.Module, module: str, *, is_package: bool) -> dict[st
 
 
 def _imported_modules(tree: ast.Module, module: str, *, is_package: bool) -> set[str]:
+    """What is imported where the module is used; of a package, which others import by the way, where it is loaded."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in _run(tree, functions=not is_package):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -232,6 +233,19 @@ def _imported_modules(tree: ast.Module, module: str, *, is_package: bool) -> set
             found.update(f"{origin}.{alias.name}" for alias in node.names)
     # Importing a.b.c runs a and a.b too.
     return {".".join(parts[:count]) for parts in (n.split(".") for n in found) for count in range(1, len(parts) + 1)}
+
+
+def _run(tree: ast.Module, *, functions: bool) -> Iterator[ast.AST]:
+    """The nodes of a module that run: not what is there for type checkers alone, nor functions if not wanted."""
+    queue: list[ast.AST] = [tree]
+    for node in queue:
+        yield node
+        inner: Iterable[ast.AST] = ast.iter_child_nodes(node)
+        if isinstance(node, ast.If) and _dotted(node.test).rpartition(".")[2] == "TYPE_CHECKING":
+            inner = node.orelse
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not functions:
+            inner = ()
+        queue.extend(inner)
 
 
 def _references(nodes: Sequence[ast.AST], table: Mapping[str, str]) -> tuple[frozenset[str], frozenset[str]]:

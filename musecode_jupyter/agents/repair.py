@@ -28,6 +28,8 @@ MAX_TRIES = 32
 _REGION_LINES = 60
 # Suspects whose code is shown.
 _SHOWN = 8
+# Steps from a test beyond which a definition is no more suspect for lying deeper.
+_DEEP = 5
 _LINE = 200
 
 _TOKEN = re.compile(r"\w+|\s+|[-+*/<>=!]+|.")
@@ -133,8 +135,9 @@ def suspects(output: str, files: Mapping[str, str], *, limit: int = 12) -> list[
         reach = bad[definition]
         ochiai = reach / math.sqrt(total * (reach + good[definition])) if reach else 0.0
         shared = _overlap(words, "\n".join(source[definition.start - 1 : definition.end]))
-        # What lies deeper decides more: what is near the test mostly passes things on.
-        score = math.sqrt(ochiai) + frames.get(definition, 0.0) + 0.3 * shared + 0.02 * steps.get(definition, 0)
+        # What lies deeper decides more, as far as it has to do with the test: what is near mostly passes things on.
+        depth = min(steps.get(definition, 0), _DEEP)
+        score = math.sqrt(ochiai) + frames.get(definition, 0.0) + 0.3 * shared + 0.02 * depth
         why = f"reached by {reach} failing and {good[definition]} passing tests"
         if definition in frames:
             why += ", in the traceback"

@@ -199,6 +199,24 @@ def test_what_a_failing_condition_refers_to_is_suspected_first(tmp_path: Path) -
     assert suspects(_check(tmp_path), files)[0].name == "fits"
 
 
+def test_what_a_test_does_not_load_is_no_suspect_by_the_name_of_an_attribute() -> None:
+    """In a large repository a name such as `items` led through packages that are imported for types, or only when
+    asked, to everything; and what was furthest away was suspected most."""
+    files = {
+        "app/__init__.py": "def __getattr__(name):\n    from app import far\n    return far\n",
+        "app/near.py": (
+            "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from app import typed\n\n\n"
+            "def count(box):\n    return box.items() + 1\n"
+        ),
+        "app/far.py": "class Far:\n    def items(self):\n        return 2 + 1\n",
+        "app/typed.py": "class Typed:\n    def items(self):\n        return 3 + 1\n",
+        "tests/test_near.py": "from app.near import count\n\n\ndef test_count():\n    assert count({}) == 1\n",
+    }
+    index = CodeIndex.of(files)
+    (test,) = [each for each in index.definitions if each.name == "test_count"]
+    assert [each.name for each in index.reached(test)] == ["count"]
+
+
 def test_modules_are_named_as_they_are_imported() -> None:
     assert module_name("src/pack/__init__.py") == "pack"
     assert module_name("pack/part.py") == "pack.part"

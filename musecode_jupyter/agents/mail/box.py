@@ -53,7 +53,12 @@ class Mailbox:
         `evident`: its text is made of what the log has with evidence, as findings of reviews are.
         Raises ToolProblem, for its writer, if it says of the code as certain what no claim stands for: see `hearsay`.
         """
-        if not evident and sender != HARNESS and subject != "question" and (why := hearsay(text, claims, self.claims())):
+        if (
+            not evident
+            and sender != HARNESS
+            and subject != "question"
+            and (why := hearsay(text, claims, self.claims()))
+        ):
             raise ToolProblem(why)
         verdict = judge(self.state.waiting(to), sender, subject, topic, priority)
         sent = self.log.post(
