@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -221,7 +222,7 @@ def _run(arguments: argparse.Namespace) -> int:
         handle = session.start_goal(spec)
         for notice in session.take_notices():
             _complain(notice)
-        return _finish(handle, session, arguments.json)
+        return _finish(handle, session, arguments)
 
 
 def _resume(arguments: argparse.Namespace) -> int:
@@ -246,21 +247,23 @@ def _resume(arguments: argparse.Namespace) -> int:
         note = session.resume_goal(number)
         if note:
             print(note, file=sys.stderr)
-        return _finish(handle, session, arguments.json)
+        return _finish(handle, session, arguments)
 
 
-def _finish(handle: GoalHandle, session: Session, as_json: bool) -> int:
+def _finish(handle: GoalHandle, session: Session, arguments: argparse.Namespace) -> int:
     from musecode_jupyter.session.visible import visible_text
 
+    # What was chosen on the command line is in no session: without it, the next process would do otherwise.
+    chosen = {"--model": arguments.model, "--approvals": arguments.approvals}
+    command = shlex.join(["jupyter", "musecode", "resume", session.id, *sum(filter(all, chosen.items()), ())])
     try:
         result = handle.wait()
     except KeyboardInterrupt:
-        print(f"Interrupted. `jupyter musecode resume {session.id}` goes on.", file=sys.stderr)
+        print(f"Interrupted. `{command}` goes on.", file=sys.stderr)
         return SHORT
-    if not as_json:
+    if not arguments.json:
         print(visible_text(_told(handle, result, session)))
     if not result.met:
-        command = f"jupyter musecode resume {session.id}"
         go_on = f"`{command} {result.more}` gives it more and goes on." if result.more else f"`{command}` goes on."
         _complain(f"goal not met ({result.status}): {result.why} {go_on}")
     return EXITS.get(result.status, SHORT)

@@ -264,14 +264,15 @@ class TestExitCodes:
     ) -> None:
         script = Held([EDIT, EDIT, DONE], hold=0)
         server.script = script
-        running = process(*run(repo))
+        running = process(*run(repo, "--approvals", "allow-workspace"))
         script.wait()
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=DEADLINE_S)
         script.release()
         assert running.returncode == 3, err
         folder = session_of(home)
-        assert err == f"Interrupted. `jupyter musecode resume {folder.name}` goes on.\n"
+        again = f"jupyter musecode resume {folder.name} --approvals allow-workspace"
+        assert err == f"Interrupted. `{again}` goes on.\n"
         assert command("resume", folder.name, "--json").code == 0
         assert repo.read("answer.txt") == "right\n"
 
