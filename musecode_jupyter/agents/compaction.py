@@ -165,6 +165,18 @@ class ContextKeeper:
         decision = decide(numbers, ("keep", "compact") if record.role == "lead" else ("keep", "compact", "reseed"))
         return None if decision.action == "keep" else (decision, numbers)
 
+    def outlived(self, task: Task, now: datetime) -> tuple[Decision, Numbers] | None:
+        """What the ledger says of an agent that is to begin another piece of work, if a new one costs less; else None.
+
+        Asked before the agent hears of the work.
+        """
+        record = self.talks.record(task.agent)
+        if record.last_answer is None or self.talks.tokens(task.agent) < LEAST_TO_SAVE:
+            return None
+        numbers = self.numbers(task, now)
+        decision = decide(numbers)
+        return (decision, numbers) if decision.action == "retire" else None
+
     def numbers(self, task: Task, now: datetime) -> Numbers:
         """What a decision about the agent is made from, at the beginning of another piece of work."""
         agent = task.agent

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from pydantic import Field
 
 from musecode_jupyter.agents.answers import HARNESS
+from musecode_jupyter.agents.claims.retract import seeds
 from musecode_jupyter.agents.claims.tools import CLAIM, claims_of
 from musecode_jupyter.agents.crew_state import FILES, CrewState
 from musecode_jupyter.agents.loop import Loop
@@ -19,7 +20,7 @@ from musecode_jupyter.agents.mail.hearsay import OPINION, hearsay, standing_behi
 from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.roles import Role, offered
 from musecode_jupyter.agents.roles.state import standing
-from musecode_jupyter.agents.state import AgentsState
+from musecode_jupyter.agents.state import AgentRecord, AgentsState
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.runtime.errors import LogError, MuseError, ToolProblem
 from musecode_jupyter.runtime.process import to_the_end
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 ASK = "ask"
 MAX_STEPS = 30
 """Model calls of one turn of a standing agent."""
+MOST_TOLD = 100
+"""So many verified claims, the newest ones, are told to an agent that takes the name of another."""
 CUT_OFF = "A restart cut the question off before it was answered. Ask again if you still need the answer."
 NO_ANSWER = "it ended its turn without a word"
 
@@ -38,14 +41,17 @@ NO_ANSWER = "it ended its turn without a word"
 class Crew:
     """Owner of the turns of the standing agents; used on the runtime thread.
 
-    `goal_of` gives the goal for which an agent works now. A turn is begun by mail alone: no cause, no model call. None
-    is begun by a standing agent: they ask nobody.
+    `goal_of` gives the goal for which an agent works now, `outlived` why it is to give way to a new one, and the
+    numbers of that decision, and `make` makes the one that takes its name. A turn is begun by mail alone: no cause, no
+    model call. None is begun by a standing agent: they ask nobody.
     """
 
     log: EventLog
     loop: Loop
     mailbox: Mailbox
     goal_of: Callable[[str], int | None]
+    outlived: Callable[[Task], tuple[str, dict[str, float]] | None] = lambda _task: None
+    make: Callable[[str], Awaitable[None]] | None = None
     opened: bool = False
     """Whether turns may begin: not while a restart settles what was left open."""
     _turns: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -124,9 +130,12 @@ class Crew:
 
     def _steps(self, name: str) -> int:
         """How many model calls the agent has made so far."""
+        return self._record(name).steps
+
+    def _record(self, name: str) -> AgentRecord:
         state = self.log.state("agents")
         assert isinstance(state, AgentsState)
-        return state.agents[name].steps
+        return state.agents[name]
 
     def _wake(self, name: str) -> None:
         task = self._turns.get(name)
@@ -147,6 +156,10 @@ class Crew:
         """One turn, in the place of whoever asked; other questions wait for turns of their own."""
         place, asked = self._places[question], self.mailbox.state.letters[question]
         goal, why = self.goal_of(asked.sender), f"asked by {asked.sender}"
+        if (found := self.outlived(Task(name, place, question, goal))) is not None:
+            self.log.post("agent.retired", {"why": found[0], "numbers": found[1]}, agent=name, cause=(question,))
+        if self._record(name).state == "retired" and self.make is not None:
+            await self.make(name)
         woken = self.log.post(
             "agent.woken",
             {"why": why, "goal": goal, "place": str(place.root), "worktree": place.worktree},
@@ -157,6 +170,7 @@ class Crew:
         answer, problem = "", NO_ANSWER
         try:
             self._limits[name] = self._steps(name) + MAX_STEPS
+            self._say_what_is_verified(name)
             self._say_what_changed(name)
             self.mailbox.deliver(name, digest=True, question=question)
             await self.log.flush()
@@ -178,6 +192,31 @@ class Crew:
         finally:
             if self.log.writable:
                 self._close(name, woken.seq, answer, problem)
+
+    async def retire(self, name: str, why: str, numbers: dict[str, float]) -> None:
+        """End an agent for which there is nothing to come: its turn, and what waits for it, first."""
+        await self._end_turn(name)
+        for seq, letter in list(self.mailbox.state.letters.items()):
+            if letter.to == name:
+                self.mailbox.drop(seq, f"{name} is retired")
+                self._refuse(seq, f"{name} did not answer: {why}.")
+        self.log.post("agent.retired", {"why": why, "numbers": numbers}, agent=name)
+
+    def _say_what_is_verified(self, name: str) -> None:
+        """Tell one that has taken the name of another what is verified; all else it finds out anew."""
+        state = self.log.state("crew")
+        assert isinstance(state, CrewState)
+        before, known = state.agents[name].before, seeds(claims_of(self.log))
+        if before is None or self._record(name).view or not known:
+            return
+        kept = list(known.items())[-MOST_TOLD:]
+        text = "\n".join(
+            ["Verified so far, by claims that you may name:", *(f"- claim {n}: {text}" for n, text in kept)]
+        )
+        numbers = tuple(number for number, _ in kept)
+        self.mailbox.send(
+            HARNESS, name, subject="note", topic="verified", text=text, claims=numbers, cause=(before, *numbers)
+        )
 
     def _say_what_changed(self, name: str) -> None:
         """Tell the agent which of the files that it has read are not as it read them any more."""

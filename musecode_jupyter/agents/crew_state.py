@@ -13,12 +13,15 @@ FILES = "files"
 
 class Held(BaseModel):
     """`read` has the digest of each file as the agent saw it last, by path, in whatever worktree; `changed` the paths
-    that were changed since and of which it was not told, each with the event. `woken` is the last agent.woken."""
+    that were changed since and of which it was not told, each with the event. `woken` is the last agent.woken, `before`
+    the agent.retired of the one that had its name.
+    """
 
     read: dict[str, str] = Field(default_factory=dict)
     changed: dict[str, int] = Field(default_factory=dict)
     woken: int | None = None
     why: str = ""
+    before: int | None = None
 
 
 class CrewState(BaseModel):
@@ -39,7 +42,10 @@ class CrewReducer:
     def apply(self, state: CrewState, event: Event) -> None:
         data = event.data
         if event.kind == "agent.created":
-            state.agents[event.agent] = Held()
+            retired = state.agents.get(event.agent)
+            state.agents[event.agent] = Held(before=None if retired is None else retired.before)
+        elif event.kind == "agent.retired" and event.agent in state.agents:
+            state.agents[event.agent] = Held(before=event.seq)
         elif event.kind == "agent.woken" and event.agent in state.agents:
             state.agents[event.agent].woken, state.agents[event.agent].why = event.seq, data["why"]
         elif event.kind == "file.observed" and event.agent in state.agents:

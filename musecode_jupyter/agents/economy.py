@@ -204,8 +204,16 @@ class EconomyReducer:
     name = "economy"
     kinds = frozenset(
         {
-            *("session.opened", "session.resumed", "session.forked", "agent.seeded", "file.observed", "goal.set"),
-            *("task.leased", "user.message", "model.requested", "model.retried", "model.completed", "model.failed"),
+            *("session.opened", "session.resumed", "session.forked", "agent.seeded", "agent.retired", "file.observed"),
+            *(
+                "goal.set",
+                "task.leased",
+                "user.message",
+                "model.requested",
+                "model.retried",
+                "model.completed",
+                "model.failed",
+            ),
             *("model.abandoned", "tool.requested", *CLOSING),
         }
     )
@@ -222,6 +230,8 @@ class EconomyReducer:
         elif kind == "agent.seeded":
             size = len(data["instructions"]) + sum(len(str(tool)) for tool in data["tools"])
             self._of(state, event.agent).head = int(size / _BYTES_PER_TOKEN)
+        elif kind == "agent.retired" and event.agent in state.agents:
+            state.agents[event.agent].observed, state.agents[event.agent].calls = {}, {}
         elif kind == "file.observed" and event.agent in state.agents:
             state.agents[event.agent].saw(data["path"], min(data["size"], _MOST_SHOWN))
         elif kind == "tool.requested" and event.agent in state.agents and data["origin"] == "model":

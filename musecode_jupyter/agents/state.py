@@ -98,7 +98,15 @@ class AgentsReducer:
     name = "agents"
     kinds = frozenset(
         {
-            *("agent.created", "agent.woken", "user.message", "user.steer", "notebook.attached", "mail.delivered"),
+            *(
+                "agent.created",
+                "agent.retired",
+                "agent.woken",
+                "user.message",
+                "user.steer",
+                "notebook.attached",
+                "mail.delivered",
+            ),
             *("goal.set", "goal.judged", "goal.edited", "goal.resumed", "context.pinned", *_OF_TASKS, *_OWN),
         }
     )
@@ -113,9 +121,18 @@ class AgentsReducer:
             if event.agent in state.agents:
                 self._own(state, state.agents[event.agent], event)
         elif kind == "agent.created":
+            # One that takes the name of another counts on: turns and steps are of the name.
+            before = state.agents.get(event.agent)
             state.agents[event.agent] = AgentRecord(
-                role=data["role"], profile=data["profile"], model=data["model"], since=event.seq
+                role=data["role"],
+                profile=data["profile"],
+                model=data["model"],
+                since=event.seq,
+                turn=0 if before is None else before.turn,
+                steps=0 if before is None else before.steps,
             )
+        elif kind == "agent.retired" and event.agent in state.agents:
+            self._retired(state, state.agents[event.agent], event)
         elif kind in {"user.message", "user.steer", "notebook.attached"}:
             self._say(state, data["to"], event.seq, new_turn=kind == "user.message")
             self._heard(state, data["to"], event)
@@ -137,6 +154,21 @@ class AgentsReducer:
                 record.poor, record.reseeded = 0, False
         elif kind == "context.pinned" and data["to"] in state.agents:
             self._pin(state.agents[data["to"]], data["item"], pinned=data["pinned"])
+
+    def _retired(self, state: AgentsState, record: AgentRecord, event: Event) -> None:
+        for call in record.results.values():
+            state.call_ids.pop(call, None)
+        state.agents[event.agent] = AgentRecord(
+            role=record.role,
+            profile=record.profile,
+            model=record.model,
+            state="retired",
+            why=event.data["why"],
+            since=event.seq,
+            seeded=record.seeded,
+            turn=record.turn,
+            steps=record.steps,
+        )
 
     def _say(self, state: AgentsState, name: str, seq: int, *, new_turn: bool) -> None:
         record = state.agents.get(name)

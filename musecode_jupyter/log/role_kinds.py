@@ -1,6 +1,8 @@
-"""What the events of roles hold: those that a repository brings, as they were when the session took them over."""
+"""What the events of roles hold: those that a repository brings, as they were taken over, and who has one no more."""
 
 from __future__ import annotations
+
+from pydantic import Field
 
 from musecode_jupyter.log.payload import Payload
 
@@ -21,7 +23,15 @@ class RoleDropped(Payload):
     why: str
 
 
+class AgentRetired(Payload):
+    """The envelope's `agent` is gone, with its conversation; what it claimed stays. Another one may take its name."""
+
+    why: str
+    numbers: dict[str, float] = Field(default_factory=dict, description="what the decision was made from")
+
+
 ROLE_KINDS: dict[str, type[Payload]] = {
+    "agent.retired": AgentRetired,
     "role.taken": RoleTaken,
     "role.dropped": RoleDropped,
 }

@@ -25,6 +25,8 @@ def agents_lines(core: SessionCore) -> list[str]:
         parts = [f"{record.role}, {record.profile}, {record.model}: {record.state}{why}{cost}"]
         if record.role in roles_of(core.log).roles:
             parts.append(f"the repository's role: {role_of(core.log, record.role).purpose}")
+        if held.before is not None and record.state != "retired":
+            parts.append(f"takes the name of one that was retired at event {held.before}")
         if held.woken is not None:
             parts.append(f"woken last: {held.why} (event {held.woken})")
         if held.read:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from musecode_jupyter.agents.claims.tools import claims_of
 from musecode_jupyter.agents.crew import Crew
+from musecode_jupyter.agents.driver import Driver
+from musecode_jupyter.agents.economy import decide
 from musecode_jupyter.agents.mail.box import Mailbox
+from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.prompts import ASK
 from musecode_jupyter.agents.roles.state import role_of, standing
 
@@ -20,12 +24,38 @@ LEAD_NAME = "lead"
 
 def make_crew(core: SessionCore) -> Crew:
     """The crew of a session; nothing is begun."""
+    box = Mailbox(core.log, core.executor.underway.end, lambda: claims_of(core.log).standings())
     return Crew(
-        core.log,
-        core.loop,
-        Mailbox(core.log, core.executor.underway.end, lambda: claims_of(core.log).standings()),
-        partial(_goal_of, core),
+        core.log, core.loop, box, partial(_goal_of, core), partial(_outlived, core), partial(_make_standing, core)
     )
+
+
+async def _make_standing(core: SessionCore, name: str) -> None:
+    await ensure_agent(core, name, name)
+
+
+def _outlived(core: SessionCore, task: Task) -> tuple[str, dict[str, float]] | None:
+    """Why the agent is to give way to a new one as it begins other work, with the numbers; None if it is not."""
+    mind = core.loop.mind
+    found = mind.context.outlived(task, core.now()) if isinstance(mind, Driver) else None
+    if found is None:
+        return None
+    decision, numbers = found
+    why = f"keeping it would cost {decision.keep:.4f} USD for the work to come, a new agent {decision.retire:.4f} USD"
+    return why, decision.told(numbers)
+
+
+async def retire(core: SessionCore, name: str, why: str) -> None:
+    """End an agent to which no work can come any more, if it is there."""
+    record = core.agents.agents.get(name)
+    mind = core.loop.mind
+    if record is None or record.state == "retired" or not isinstance(mind, Driver):
+        return
+    told: dict[str, float] = {}
+    if record.last_answer is not None:
+        numbers = replace(mind.context.numbers(Task(name, core.own_place(), 0), core.now()), requests=0.0)
+        told = decide(numbers).told(numbers)
+    await core.crew.retire(name, why, told)
 
 
 def _goal_of(core: SessionCore, agent: str) -> int | None:
@@ -53,7 +83,8 @@ async def ensure_crew(core: SessionCore) -> None:
 async def ensure_agent(core: SessionCore, name: str, role_name: str) -> None:
     """Make the agent if it is not there, and give it its instructions and tools if they are not those of now."""
     info = core.gate.info
-    if name not in core.agents.agents:
+    known = core.agents.agents.get(name)
+    if known is None or known.state == "retired":
         created = {"role": role_name, "profile": info.profile, "model": core.gate.model}
         await core.log.append("agent.created", created, agent=name)
     its = role_of(core.log, role_name)

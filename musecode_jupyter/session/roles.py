@@ -15,7 +15,7 @@ from musecode_jupyter.agents.roles.state import role_of, roles_of, standing
 from musecode_jupyter.agents.roles.users import FOLDER, MAX_BYTES, MAX_ROLES, check_name, users_role
 from musecode_jupyter.guard.rule_file import Rule
 from musecode_jupyter.runtime.errors import ConfigurationError, MuseError, ToolProblem, UsageProblem
-from musecode_jupyter.session.crew import make_agents
+from musecode_jupyter.session.crew import make_agents, retire
 from musecode_jupyter.session.summary import one_line
 from musecode_jupyter.tools.builtin import BUILTIN
 from musecode_jupyter.tools.files import digest_bytes, read_bytes, resolve_inside
@@ -179,6 +179,7 @@ async def _take(core: SessionCore, root: Path) -> None:
 async def _drop(core: SessionCore, names: Collection[str], why: str) -> None:
     for name in sorted(names):
         await core.log.append("role.dropped", {"name": name, "why": why}, cause=(roles_of(core.log).roles[name].seq,))
+        await retire(core, name, f"its role is {why}" if why.startswith("not") else f"its role is used no more: {why}")
 
 
 def _offer(core: SessionCore) -> None:

@@ -444,6 +444,7 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "mail.delivered": lambda d: f"reads letter {d['mail']}",
     "mail.acknowledged": lambda d: f"has dealt with letter {d['mail']}",
     "mail.dropped": lambda d: f"letter {d['mail']} is not delivered{_why(d)}",
+    "agent.retired": lambda d: f"retired{_why(d)}",
     "role.taken": lambda d: f"role {d['name']} of the repository is used ({d['path']})",
     "role.dropped": lambda d: f"role {d['name']} is used no more{_why(d)}",
     "agent.seeded": _seeded,

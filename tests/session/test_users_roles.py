@@ -81,10 +81,15 @@ def test_a_trusted_role_stands_is_asked_and_is_read_from_the_log_afterwards(repo
             assert len(session.rules.held) == 1
             assert session.distrust_roles() == "Not trusted any more: librarian."
             assert not session.rules.held
+            assert session.read(lambda core: core.agents.agents["librarian"].state) == "retired"
+            (retired,) = only(session.events(), "agent.retired")
+            assert (retired.agent, retired.data["why"]) == ("librarian", "its role is not trusted any more")
             repo.commit({"answer.txt": "wrong\n"})
             assert end(start(session)).met
             failed = [event.data["output"] for event in only(session.events(), "tool.failed")]
             assert "There is no 'librarian' to ask. There are: explorer." in failed
+            session.trust_roles()
+            assert session.read(lambda core: core.agents.agents["librarian"].state) == "idle"
             folder = session.folder
     proof = prove(folder)
     assert proof.ok, proof.problem

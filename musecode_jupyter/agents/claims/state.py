@@ -348,6 +348,13 @@ class ClaimsReducer:
             goal = event.data["goal"]
             merges = (each for each in reversed(state.merges.values()) if each.goal == goal and each.task is None)
             self._sent_back(state, next(merges, None), event)
+        elif event.kind == "agent.retired":
+            # It believes nothing any more; what it claimed stays.
+            for claim in state.claims.values():
+                claim.held.pop(event.agent, None)
+                claim.told.pop(event.agent, None)
+            for sent in state.sent.values():
+                sent.pop(event.agent, None)
         elif event.kind == "context.compacted":
             self._give(state, event.agent, event.data.get("claims", ()), event.seq)
 

@@ -1,0 +1,54 @@
+"""An agent that costs more than a new one gives way to it: the new one knows what is verified, and all else goes on."""
+
+from __future__ import annotations
+
+from fixtures.crew_scripts import ask, is_explorer
+from fixtures.model_scripts import Answer, Call, ParsedRequest
+from fixtures.model_server import ModelServer
+from fixtures.session_bench import CHECK, DONE, EDIT, Repo, end, kinds, only, session_on
+
+from musecode_jupyter.session import GoalSpec
+from musecode_jupyter.session.agents_view import agents_lines
+from musecode_jupyter.session.replay import prove
+
+# Longer than what the explorer reads: with it a conversation that begins anew would cost more than a new agent.
+TEXT = "say right, and mind what was said before " * 900
+AGAIN = Answer("", [Call("read", {"path": "big.txt"}) for _ in range(8)])
+
+
+def test_the_explorer_gives_way_to_a_new_one_that_is_told_what_is_verified(repo: Repo) -> None:
+    repo.commit({"big.txt": "a line of a file with some words in it\n" * 350})
+    explored: list[ParsedRequest] = []
+
+    def model(request: ParsedRequest) -> Answer:
+        if is_explorer(request):
+            explored.append(request)
+            return [AGAIN, Answer("Much."), Answer("More.")][min(len(explored) - 1, 2)]
+        since = [place for place, item in enumerate(request.items) if item.get("text", "").startswith("Goal: ")][-1]
+        done = sum(item["type"] == "tool_result" for item in request.items[since:])
+        return [ask("How much?"), ask("How much more?"), EDIT, DONE][min(done, 3)]
+
+    with ModelServer(model) as server:
+        with session_on(server.base_url, repo.root, crew="on") as session:
+            assert end(session.start_goal(GoalSpec(TEXT, (CHECK,)))).met
+            events, folder, name = session.events(), session.folder, session.id
+            lines = [line for line in session.read(agents_lines) if line.startswith("explorer")]
+        (retired,) = only(events, "agent.retired")
+        assert retired.agent == "explorer"
+        assert retired.data["numbers"]["usd_retire"] < retired.data["numbers"]["usd_keep"]
+        assert f"takes the name of one that was retired at event {retired.seq}" in lines[0]
+        assert len(explored) == 3
+        texts = [item.get("text", "") for item in explored[2].items]
+        assert len(texts) == 2
+        assert any("Verified so far" in text for text in texts)
+        assert any("How much more?" in text for text in texts)
+        ours = [event.seq for event in only(events, "claim.asserted") if event.agent == "harness"]
+        held = [event for event in only(events, "mail.sent") if event.data["topic"] == "verified"]
+        assert [event.data["claims"] for event in held] == [ours[:1]]
+        assert [event.agent for event in only(events, "agent.created")] == ["lead", "explorer", "explorer"]
+        proof = prove(folder)
+        assert proof.ok, proof.problem
+        assert not proof.unchecked
+        with session_on(server.base_url, repo.root, resume=name, crew="on") as session:
+            assert session.read(lambda core: core.agents.agents["explorer"].state) == "suspended"
+            assert kinds(session.events()).count("agent.created") == 3
