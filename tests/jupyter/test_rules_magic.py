@@ -49,3 +49,13 @@ def test_rules_and_questions_are_seen_from_every_magic(
     assert kernel.run("g.wait(60).met").result == "True"
     assert "run: git status --short" in kernel.run("%muse rules").stdout
     assert "waits" not in kernel.run("%goal").stdout
+
+    assert kernel.run("%muse trust").stdout.startswith("This repository brings no roles")
+    assert "%muse trust takes nothing" in str(kernel.execute("%muse trust me").error)
+    role = "---\\npurpose: Knows the data.\\ntools: read\\nwakes: mail\\n---\\nAnswer.\\n"
+    kernel.run("from pathlib import Path; folder = Path('.musecode/roles'); folder.mkdir(parents=True)")
+    kernel.run(f"(folder / 'librarian.md').write_text('{role}')")
+    assert "librarian: Knows the data. Tools: read. not trusted" in kernel.run("%muse trust").stdout
+    assert kernel.run("%muse trust on").stdout.startswith("Trusted: librarian: Knows the data. Tools: read.\n")
+    assert "role librarian" in kernel.run("%muse rules").stdout
+    assert kernel.run("%muse trust off").stdout == "Not trusted any more: librarian.\n"
