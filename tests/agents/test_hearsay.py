@@ -86,7 +86,8 @@ def test_the_box_sends_no_hearsay_and_says_why_to_whoever_wrote_it(tmp_path: Pat
         box.send("lead", "explorer", subject="question", topic="q", text="Do all tests pass?")
         box.send("verifier", "lead", subject="transition", topic="t", text="All tests pass.", claims=(4,))
         box.send("harness", "lead", subject="note", topic="t", text="Changed: code.py.")
-        assert len(box.state.letters) == 3
+        box.send("reviewer", "lead", subject="finding", topic="f", text="code.py:1 is wrong.", evident=True)
+        assert len(box.state.letters) == 4
         await box.log.close()
 
     asyncio.run(story())

@@ -5,10 +5,11 @@ from __future__ import annotations
 from fixtures.crew_scripts import ask, is_explorer
 from fixtures.model_scripts import Answer, Call, ParsedRequest
 from fixtures.model_server import ModelServer
-from fixtures.session_bench import CHECK, DONE, EDIT, Repo, end, kinds, only, session_on
+from fixtures.session_bench import CHECK, DONE, EDIT, Repo, end, kinds, only, session_on, settings
 
 from musecode_jupyter.session import GoalSpec
 from musecode_jupyter.session.agents_view import agents_lines
+from musecode_jupyter.session.api import fork_session
 from musecode_jupyter.session.replay import prove
 
 # Longer than what the explorer reads: with it a conversation that begins anew would cost more than a new agent.
@@ -52,3 +53,13 @@ def test_the_explorer_gives_way_to_a_new_one_that_is_told_what_is_verified(repo:
         with session_on(server.base_url, repo.root, resume=name, crew="on") as session:
             assert session.read(lambda core: core.agents.agents["explorer"].state) == "suspended"
             assert kinds(session.events()).count("agent.created") == 3
+        # As if the process had ended when it was gone and the new one was not there yet.
+        fork = fork_session(folder, retired.seq, settings=settings(server.base_url, crew="on"))
+        try:
+            made = only(fork.events(), "agent.created")
+            assert [event.agent for event in made] == ["lead", "explorer", "explorer"]
+            assert made[-1].seq > retired.seq
+            assert fork.read(lambda core: core.agents.agents["explorer"].state) == "suspended"
+        finally:
+            fork.close()
+    assert prove(fork.folder).problem is None
