@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
-from fixtures.crew_scripts import edit, read
+from fixtures.crew_scripts import Crew, edit, read
 from fixtures.model_scripts import Answer, ParsedRequest
 from fixtures.model_server import ModelServer
 from fixtures.review_scripts import Reviewed, finding, span
@@ -14,7 +14,8 @@ from fixtures.session_bench import DEADLINE_S, DONE, EDIT, Repo, Watch, end, onl
 
 from musecode_jupyter.agents.critiques.state import CritiquesState
 from musecode_jupyter.agents.critiques.text import critiques_of
-from musecode_jupyter.session import Session
+from musecode_jupyter.agents.tasks.propose import parse_tasks
+from musecode_jupyter.session import GoalSpec, Session
 from musecode_jupyter.session.critiques import settle
 from musecode_jupyter.session.replay import prove
 
@@ -230,3 +231,53 @@ def test_what_the_user_withdrew_is_not_raised_again_nor_told_again(repo: Repo) -
     assert len(only(events, "batch.settled")) == 2
     assert len(only(events, "critique.raised")) == 1
     assert len(only(events, "mail.sent")) == 1
+
+
+def test_workers_side_by_side_are_reviewed_one_after_the_other_and_each_is_told_of_its_own(repo: Repo) -> None:
+    names = ("one", "two", "three")
+    repo.commit({f"{name}.txt": "wrong\n" for name in names})
+    checks = tuple(f"grep -q right {name}.txt" for name in names)
+    tasks = [
+        {"name": name, "goal": f"Mend {name}.", "accept": [check], "writes": [f"{name}.txt"]}
+        for name, check in zip(names, checks, strict=True)
+    ]
+    play = {
+        name: [
+            [
+                *(edit(f"{name}.txt", "wrong", "half right"), read(f"{name}.txt"), read(f"{name}.txt")),
+                *(edit(f"{name}.txt", "half right", "right"), read(f"{name}.txt"), read(f"{name}.txt")),
+            ]
+        ]
+        for name in names
+    }
+
+    def review(request: ParsedRequest) -> list[Answer]:
+        name = next(each for each in names if f"+++ b/{each}.txt" in of_text(request))
+        if "+half right" not in of_text(request):
+            return []
+        return [finding(f"{name}.txt", 1, f"Only half of {name}.", span(f"{name}.txt", 1, "half right"))]
+
+    script = Reviewed(Crew(play), {"correctness": review})
+    goal = GoalSpec("mend all", checks, workers=3, tasks=parse_tasks(tasks))
+    with ModelServer(script) as server, session_on(server.base_url, repo.root, review="full") as session:
+        assert end(session.start_goal(goal)).met
+        events, folder = list(session.events()), session.folder
+        found = critiques(session).findings
+        assert session.read(lambda core: core.batches.busy) == []
+        assert session.read(lambda core: core.batches.state.open) == {}
+    assert {each.state for each in found.values()} <= {"fixed"}
+    under_way: list[int] = []
+    for event in events:
+        if event.kind == "batch.settled":
+            under_way.append(event.seq)
+        elif event.kind == "batch.closed":
+            under_way.remove(event.data["batch"])
+        assert len(under_way) <= 1
+    assert only(events, "batch.settled")
+    workers = {event.data["task"]: event.data["agent"] for event in only(events, "task.leased")}
+    for letter in only(events, "mail.sent"):
+        told_of = [found[number] for number in letter.cause[1:]]
+        assert {workers[each.task] for each in told_of} == {letter.data["to"]}
+    assert [repo.read(f"{name}.txt") for name in names] == ["right\n"] * 3
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
