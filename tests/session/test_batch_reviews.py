@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,6 +20,7 @@ from musecode_jupyter.session import GoalSpec, Session
 from musecode_jupyter.session.critiques import settle
 from musecode_jupyter.session.replay import prove
 
+LONG = pytest.mark.skipif("MUSECODE_CRASH_POINTS" not in os.environ, reason="many seconds: run by make crash")
 STOP = edit("shop.py", "return 1", "breakpoint()\n    return 1")
 GO = edit("shop.py", "    breakpoint()\n", "")
 LOOK = run_of("cat shop.py")
@@ -141,6 +143,8 @@ def test_work_that_is_handed_in_meanwhile_is_reviewed_as_a_whole(repo: Repo) -> 
     assert (proof.problem, proof.unchecked) == (None, "")
 
 
+@pytest.mark.crash
+@LONG
 def test_a_batch_of_the_tree_that_asks_to_land_is_waited_for(repo: Repo) -> None:
     held = threading.Event()
     objects = finding("answer.txt", 1, "It could be more.", span("answer.txt", 1, "right"), severity="minor")
@@ -169,7 +173,7 @@ def test_a_batch_of_the_tree_that_asks_to_land_is_waited_for(repo: Repo) -> None
     assert (proof.problem, proof.unchecked) == (None, "")
 
 
-@pytest.mark.parametrize("how", ["stop", "pause"])
+@pytest.mark.parametrize("how", ["stop", pytest.param("pause", marks=[pytest.mark.crash, LONG])])
 def test_no_review_goes_on_where_its_goal_rests(repo: Repo, how: str) -> None:
     """Stopped, it ends at once; paused, with the step that is under way. What it looked at is reviewed later on."""
     held, go_on = threading.Event(), threading.Event()
@@ -211,6 +215,8 @@ def test_no_review_goes_on_where_its_goal_rests(repo: Repo, how: str) -> None:
     assert (proof.problem, proof.unchecked) == (None, "")
 
 
+@pytest.mark.crash
+@LONG
 def test_what_the_user_withdrew_is_not_raised_again_nor_told_again(repo: Repo) -> None:
     objects = finding("answer.txt", 1, "It is wrong.", span("answer.txt", 1, "right"), severity="major")
     other = edit("other.txt", "other", "more")
@@ -233,6 +239,8 @@ def test_what_the_user_withdrew_is_not_raised_again_nor_told_again(repo: Repo) -
     assert len(only(events, "mail.sent")) == 1
 
 
+@pytest.mark.crash
+@LONG
 def test_workers_side_by_side_are_reviewed_one_after_the_other_and_each_is_told_of_its_own(repo: Repo) -> None:
     names = ("one", "two", "three")
     repo.commit({f"{name}.txt": "wrong\n" for name in names})
@@ -279,5 +287,28 @@ def test_workers_side_by_side_are_reviewed_one_after_the_other_and_each_is_told_
         told_of = [found[number] for number in letter.cause[1:]]
         assert {workers[each.task] for each in told_of} == {letter.data["to"]}
     assert [repo.read(f"{name}.txt") for name in names] == ["right\n"] * 3
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def test_beyond_its_share_of_the_limits_no_model_is_asked_and_what_is_proven_is_told_all_the_same(repo: Repo) -> None:
+    repo.commit({"shop.py": "def f():\n    return 1\n"})
+    work = Working([STOP, EDIT, LOOK_AT_ANSWER, SEE, GO, SEE, SEE, DONE], {3: 1, 6: 2})
+    with (
+        ModelServer(Reviewed(work, {})) as server,
+        session_on(server.base_url, repo.root, review="full") as session,
+    ):
+        work.follow(session)
+        # A quarter of it is 10 model calls, of which each of three reviewers would have three.
+        assert end(start(session, steps=40)).met
+        events, folder = list(session.events()), session.folder
+    settled = only(events, "batch.settled")
+    assert [(event.data["steps"], bool(event.data["why"])) for event in settled] == [(0, True)] * 2
+    assert not [event for event in only(events, "critique.asked") if event.data["batch"] is not None]
+    (raised,) = only(events, "critique.raised")
+    assert raised.data["check"] == "debugging"
+    assert raised.seq in [event.data["critique"] for event in only(events, "critique.fixed")]
+    (letter,) = only(events, "mail.sent")
+    assert (letter.data["to"], letter.data["priority"]) == ("lead", "next")
     proof = prove(folder)
     assert (proof.problem, proof.unchecked) == (None, "")
