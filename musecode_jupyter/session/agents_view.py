@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from musecode_jupyter.agents.crew_state import CrewState
+from musecode_jupyter.agents.critiques.text import critiques_of
 from musecode_jupyter.agents.roles.state import role_of, roles_of
 from musecode_jupyter.session.context import conversation_lines
 
@@ -29,6 +30,9 @@ def agents_lines(core: SessionCore) -> list[str]:
             parts.append(f"takes the name of one that was retired at event {held.before}")
         if held.woken is not None:
             parts.append(f"woken last: {held.why} (event {held.woken})")
+        elif (put := critiques_of(core.log).passes.get(name)) is not None:
+            why = "as the work asks to land" if put.batch is None else f"by batch {put.batch}"
+            parts.append(f"woken last: to review {put.scope}, {why} (event {put.seq})")
         if held.read:
             changed = f", {len(held.changed)} changed since" if held.changed else ""
             parts.append(f"{len(held.read)} files read{changed}")

@@ -17,6 +17,7 @@ from musecode_jupyter.agents.critiques.state import CritiquesState
 from musecode_jupyter.agents.critiques.text import critiques_of
 from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.session import GoalSpec, Session
+from musecode_jupyter.session.agents_view import agents_lines
 from musecode_jupyter.session.critiques import settle
 from musecode_jupyter.session.replay import prove
 
@@ -86,12 +87,14 @@ def test_a_batch_is_reviewed_while_its_author_works_who_is_told_and_mends_it(rep
         assert end(start(session)).met
         events, folder = list(session.events()), session.folder
         found = critiques(session).findings
+        agents = "\n".join(session.read(agents_lines))
     assert {(each.check, each.state, each.merge) for each in found.values()} == {
         ("wrong-result", "fixed", None),
         ("debugging", "fixed", None),
     }
     first, second = only(events, "batch.settled")
     assert (first.data["files"], first.data["agent"]) == (["shop.py", "answer.txt"], "lead")
+    assert f"woken last: to review {found[min(found)].scope}, by batch {second.seq}" in agents
     # The cause of each pass is its batch; the landing of what was reviewed brings none.
     asked = only(events, "critique.asked")
     assert [event.data["batch"] for event in asked] == [first.seq] * 3 + [second.seq] * 3
