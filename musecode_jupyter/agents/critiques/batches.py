@@ -15,8 +15,6 @@ from musecode_jupyter.agents.critiques.state import Finding, scope_of
 from musecode_jupyter.agents.critiques.text import critiques_of, letter
 from musecode_jupyter.agents.mail.box import Mailbox
 from musecode_jupyter.agents.mind import Task
-from musecode_jupyter.agents.prompts import REVIEWERS
-from musecode_jupyter.agents.roles import STANDING
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.agents.tasks.state import TasksState
 from musecode_jupyter.log import EventLog
@@ -30,6 +28,7 @@ MOST_OF_A_TASK = 6
 """So many batches of one piece of work are put to a model; of those that follow is said what is proven without one."""
 HANDED_IN = "The work asks to land, and is reviewed as a whole."
 CUT_OFF = "cut off by a restart"
+_AUTHORS = frozenset({"lead", "worker"})
 _TASK_ENDS = frozenset({"task.paused", "task.done", "task.abandoned"})
 _GOAL_ENDS = frozenset({"goal.stopped", "goal.met"})
 
@@ -70,13 +69,20 @@ class Batches:
         return state
 
     @property
+    def _agents(self) -> AgentsState:
+        state = self.log.state("agents")
+        assert isinstance(state, AgentsState)
+        return state
+
+    @property
     def busy(self) -> list[int]:
         """The batches whose review is under way."""
         return [batch for batch, task in self._running.items() if not task.done()]
 
     def before_step(self, task: Task) -> None:
         """Begin the review of what has settled as an agent is about to take a step; take back what it need not read."""
-        if task.goal is None or task.agent in REVIEWERS or task.agent in STANDING:
+        # Standing agents look into the worktrees of those who ask them.
+        if task.goal is None or self._agents.agents[task.agent].role not in _AUTHORS:
             return
         worktree = task.place.worktree
         scope = "" if worktree is None else self.state.works.get(worktree, "")
@@ -91,9 +97,7 @@ class Batches:
             self._begin(reviews, task.goal, worktree, task.agent, scope, changed)
 
     def _settled(self, agent: str, changed: Changed) -> bool:
-        state = self.log.state("agents")
-        assert isinstance(state, AgentsState)
-        record = state.agents[agent]
+        record = self._agents.agents[agent]
         return record.last_answer is not None and changed.last < record.last_answer and not record.open_calls
 
     def _begin(self, reviews: Reviews, goal: int, worktree: int, agent: str, scope: str, changed: Changed) -> None:
