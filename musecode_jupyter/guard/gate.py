@@ -206,6 +206,8 @@ class Gate:
             ledger.total.usd + ledger.reserved_usd,
             ledger.limit_tokens,
             ledger.total.tokens + ledger.reserved_tokens,
+            kind="session ",
+            remedy="`%muse budget` sets what the whole session may use: raise that to go on.",
         )
         check_scopes([session, *self._scopes(agent)], usd, tokens)
 

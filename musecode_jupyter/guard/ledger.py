@@ -127,13 +127,18 @@ def _estimate(spent: Spent, event: Event) -> None:
 
 @dataclass(frozen=True)
 class Scope:
-    """One budget: its name, its limits (None: no limit) and what is used or reserved of it already."""
+    """One budget: its name, its limits (None: no limit) and what is used or reserved of it already.
+
+    `kind` begins the scope that the error names, and `remedy` says what to do.
+    """
 
     name: str
     limit_usd: float | None
     used_usd: float
     limit_tokens: int | None
     used_tokens: int
+    kind: str = ""
+    remedy: str = "Raise the budget to go on."
 
 
 Scopes = Callable[[str], list[Scope]]
@@ -145,14 +150,14 @@ def check_scopes(scopes: list[Scope], usd: float, tokens: int) -> None:
         if scope.limit_usd is not None and scope.used_usd + usd > scope.limit_usd:
             raise BudgetExceeded(
                 f"The next model call could cost {usd:.4f} USD; {scope.used_usd:.4f} of {scope.limit_usd:g} USD "
-                f"({scope.name}) are used or reserved. Raise the budget to go on.",
-                scope="usd",
+                f"({scope.name}) are used or reserved. {scope.remedy}",
+                scope=f"{scope.kind}usd",
                 needed=scope.used_usd + usd,
             )
         if scope.limit_tokens is not None and scope.used_tokens + tokens > scope.limit_tokens:
             raise BudgetExceeded(
                 f"The next model call could take {tokens} tokens; {scope.used_tokens} of {scope.limit_tokens} "
-                f"({scope.name}) are used or reserved. Raise the budget to go on.",
-                scope="tokens",
+                f"({scope.name}) are used or reserved. {scope.remedy}",
+                scope=f"{scope.kind}tokens",
                 needed=scope.used_tokens + tokens,
             )

@@ -15,6 +15,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from musecode_jupyter.agents.landing.tools import HARNESS
+from musecode_jupyter.jupyter.budget_words import budget
 from musecode_jupyter.jupyter.critique_words import critiques
 from musecode_jupyter.jupyter.export_words import export
 from musecode_jupyter.jupyter.host import Host
@@ -384,6 +385,7 @@ COMMANDS: dict[str, Command] = {
     "rewind": _rewind,
     "worktrees": _worktrees,
     "cost": _cost,
+    "budget": budget,
     "pin": _pin,
     "unpin": partial(_pin, pinned=False),
     "rules": rules,

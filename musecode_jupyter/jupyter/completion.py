@@ -18,6 +18,7 @@ MUSE_WORDS = (
     *(
         "ask",
         "agents",
+        "budget",
         "cells",
         "claims",
         "close",

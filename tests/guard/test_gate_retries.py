@@ -287,7 +287,7 @@ def test_the_next_attempt_must_fit_into_the_budget_too(tmp_path: Path, what: str
         await bench.log.append("budget.set", limits)
         with pytest.raises(BudgetExceeded) as caught:
             await bench.ask()
-        assert caught.value.scope == what
+        assert caught.value.scope == f"session {what}"
         failed = bench.events("model.failed")[0].data
         assert failed["attempts"] == 1
         assert (failed["cost_usd"], failed["tokens"]) == (reserve["reserved_usd"], reserve["reserved_tokens"])

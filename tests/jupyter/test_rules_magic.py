@@ -21,12 +21,18 @@ def test_rules_and_questions_are_seen_from_every_magic(
         ("%muse rules add session python", "inline code"),
         ("%muse rules add forever ls", "%muse rules takes nothing"),
         ("%muse rules remove 99", "There is no rule 99"),
+        ("%muse budget five", "Cannot read 'five' as money"),
+        ("%muse budget 5usd --tokens", "%muse budget takes nothing, `none`, or limits"),
+        ("%muse budget --tokens 0", "A limit of 0 tokens is none"),
         ("%muse rules add session 'ls", "close the quotation"),
         ("%approve --session --workspace", "not both"),
     ):
         reply = kernel.execute(line)
         assert reply.error is not None
         assert says in str(reply.error), reply.error
+    limited = kernel.run("%muse budget 5usd --tokens 9000000").stdout
+    assert limited == "used or reserved in this session: 0.0000 of 5 USD; 0 of 9000000 tokens\n"
+    assert kernel.run("%muse budget").stdout == limited
     added = kernel.run("%muse rules add workspace 'git log'").stdout
     number = added.split()[1]
     assert added == f"Rule {number} is in force: run: git log ...\n"
