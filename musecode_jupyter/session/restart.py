@@ -15,7 +15,7 @@ from musecode_jupyter.session.fork import held_files, lineage_of, settle_fork, s
 from musecode_jupyter.session.landings import clean_up, settle_landings
 from musecode_jupyter.session.store import unfinished_fork
 from musecode_jupyter.tools.builtin import MAX_EDITABLE_BYTES
-from musecode_jupyter.tools.files import digest_bytes, read_bytes, write_atomic
+from musecode_jupyter.tools.files import clear_cut_off, digest_bytes, read_bytes, write_atomic
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.tools.state import OpenCall
 from musecode_jupyter.workspace.git import Git
@@ -105,6 +105,7 @@ async def _settle_write(core: SessionCore, seq: int, call: OpenCall) -> None:
     assert call.path is not None
     assert call.after is not None
     try:
+        await core.effects.disk(clear_cut_off, root, call.path)
         _, data = await core.effects.disk(read_bytes, root, call.path, MAX_EDITABLE_BYTES)
         current = None if data is None else digest_bytes(data)
         if current == call.before:

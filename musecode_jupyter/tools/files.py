@@ -30,6 +30,7 @@ __all__ = [
     "MAX_TEXT_BYTES",
     "FileRead",
     "Written",
+    "clear_cut_off",
     "digest_bytes",
     "digest_file",
     "read_bytes",
@@ -161,6 +162,24 @@ def write_atomic(root: Path, path: str, data: bytes, expected_digest: str | None
     except OSError as error:
         raise ToolProblem(f"{path} cannot be written: {error.strerror}. Nothing was changed.") from error
     return Written("/".join(parts), digest_bytes(data), len(data))
+
+
+def clear_cut_off(root: Path, path: str) -> None:
+    """Remove what writes of `path` left beside it that were killed before it had the name; nothing writes there now.
+
+    Git would take it for a file of the work. Raises ToolProblem as `resolve_inside`, or if it cannot be removed.
+    """
+    parts = components(root, path, follow_last=False)
+    try:
+        with parent_of(real_root(root), parts, path, create=False) as parent:
+            if parent is None:
+                return
+            with os.scandir(parent) as scan:
+                left = [entry.name for entry in scan if _TEMPORARY.fullmatch(entry.name)]
+            for name in left:
+                os.unlink(name, dir_fd=parent)
+    except OSError as error:
+        raise ToolProblem(f"What a write left beside {path} cannot be removed: {error.strerror}.") from error
 
 
 def _check_unchanged(parent: int, name: str, path: str, expected: str | None) -> os.stat_result | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from musecode_jupyter.runtime.errors import GitError, ToolProblem, UsageProblem
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.tools.builtin import MAX_EDITABLE_BYTES
-from musecode_jupyter.tools.files import digest_bytes, read_bytes, resolve_inside, write_atomic
+from musecode_jupyter.tools.files import clear_cut_off, digest_bytes, read_bytes, resolve_inside, write_atomic
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.held_files import HeldFiles
 
@@ -88,6 +88,7 @@ async def put_in(inside: Git, held: HeldFiles, blob: BlobOf) -> None:
 def _overlay(root: Path, changed: Mapping[str, str | None], blob: BlobOf) -> None:
     for path, digest in changed.items():
         try:
+            clear_cut_off(root, path)
             name, data = read_bytes(root, path, MAX_EDITABLE_BYTES)
             if digest is None:
                 if data is not None:
