@@ -91,7 +91,7 @@ def record(base: str, folder: Path) -> Past:
     return past
 
 
-@pytest.fixture(scope="module", params=["dirty", "shadow"])
+@pytest.fixture(scope="module", params=["dirty", "shadow"] if LONG else ["shadow"])
 def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Past:
     folder = tmp_path_factory.mktemp(request.param)
     with pytest.MonkeyPatch.context() as patch:
@@ -168,6 +168,7 @@ def check_fork(past: Past, seq: int, point: Point, model: Callable[[], Steps]) -
         }
 
 
+@pytest.mark.crash
 def test_a_fork_in_the_middle_goes_on_and_its_files_can_be_laid_out(past: Past, tmp_path: Path) -> None:
     seq = past.middle
     point = next(point for point in past.world.boundaries() if point.whole == seq)
