@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,26 @@ def test_commits_of_the_user_meanwhile_are_merged_and_told(repo: Repo) -> None:
     assert (repo.read("other.txt"), repo.read("helper.txt")) == ("mine\n", "untracked\n")
     assert history(repo) == {"answer.txt", "other.txt", "second.txt"}
     assert repo.git("status", "--porcelain").splitlines() == ["M other.txt", "A  staged.txt", "?? helper.txt"]
+
+
+@pytest.mark.crash
+@pytest.mark.skipif("MUSECODE_CRASH_POINTS" not in os.environ, reason="one more whole session: run by make crash")
+def test_what_the_user_has_committed_too_meanwhile_meets_the_goal(repo: Repo) -> None:
+    """It was said that the check passes without any change, though it passed with this one."""
+    before = dirty(repo)
+
+    def commit() -> None:
+        repo.write("answer.txt", "right\n")
+        repo.git("commit", "--quiet", "--message", "mine", "answer.txt")
+
+    with ModelServer(Doing([EDIT, DONE], 1, commit)) as server, session_on(server.base_url, repo.root) as session:
+        handle = start(session)
+        result = end(handle)
+        assert result.met, result.why
+    assert files(repo) == {**before, "answer.txt": b"right\n"}
+    assert repo.git("log", "-1", "--format=%s") == "mine"
+    assert (repo.branches, repo.worktrees) == (["main"], 1)
+    assert prove(session.folder).ok
 
 
 @pytest.mark.parametrize("answer", ["approve", "deny"])
