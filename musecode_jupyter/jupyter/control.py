@@ -39,6 +39,8 @@ BEAT_S = 2.0
 SOON_S = 0.05
 # A front end that was not heard of for so long is gone, or its page is.
 PRESENT_S = 10.0
+# So long a page has to answer, which the browser and the server between are slow to do at times.
+HEARD_S = 3.0
 APPLY_S = 20.0
 ANSWER_S = 5.0
 
@@ -52,6 +54,8 @@ class Control:
         self._documents: dict[str, float] = {}
         self._proposals: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._numbers = 0
+        self._answered = asyncio.Event()
+        self._asked = float("-inf")
         self._soon = False
         self._was_on = False
         self._timer: asyncio.TimerHandle | None = None
@@ -65,8 +69,23 @@ class Control:
         if self._kernel.control_handlers.get(REQUEST) == self._serve:
             del self._kernel.control_handlers[REQUEST]
 
-    def front_end(self) -> bool:
-        """Whether a page with the extension was heard of just now."""
+    async def front_end(self) -> bool:
+        """Whether there is a page with the extension.
+
+        One that was not heard of just now is spoken to and has a few seconds to answer: nothing may have been told to
+        it since it was loaded. Where none has answered, the next question of this kind does not wait.
+        """
+        if self._heard() or not self._host.interactive or time.monotonic() - self._asked < PRESENT_S:
+            return self._heard()
+        self._asked = time.monotonic()
+        self._answered.clear()
+        self.beat()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HEARD_S):
+                await self._answered.wait()
+        return self._heard()
+
+    def _heard(self) -> bool:
         return any(time.monotonic() - heard < PRESENT_S for heard in self._documents.values())
 
     def documents(self) -> list[Path]:
@@ -145,6 +164,7 @@ class Control:
         document = content.get("document")
         if isinstance(document, str):
             self._documents[document] = time.monotonic()
+            self._answered.set()
         session = self._host.open
         try:
             if kind == "state":

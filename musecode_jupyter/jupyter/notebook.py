@@ -133,11 +133,11 @@ class NotebookAccess:
         )
         return Proposal(cell, after, before, source, "\n".join(lines))
 
-    def front_end(self) -> bool:
-        return self.control is not None and self.control.front_end()
+    async def front_end(self) -> bool:
+        return self.control is not None and await self.control.front_end()
 
     async def propose(self, proposal: Proposal, why: str) -> str:
-        if self.control is not None and self.control.front_end():
+        if self.control is not None and await self.control.front_end():
             return await self.control.apply(proposal)
         self._next_cells.append(proposal.source)
         self.told.append(f"{why}\n{proposal.diff}".strip())

@@ -400,7 +400,7 @@ class Executor:
         command = arguments.get("command")
         if tool.effect != "process" or command in typed:
             return None
-        if tool.harmless is not None and (why := tool.harmless()):
+        if tool.harmless is not None and (why := await tool.harmless()):
             return why
         rules = self._approvals.rules
         if isinstance(command, str):

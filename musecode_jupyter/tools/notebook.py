@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -62,7 +63,7 @@ class Notebook(Protocol):
         """What a proposal would change."""
         ...
 
-    def front_end(self) -> bool:
+    async def front_end(self) -> bool:
         """Whether a front end is there that changes cells once the user agrees. Otherwise a proposal becomes a new
         cell, and running that is the user's answer."""
         ...
@@ -202,10 +203,14 @@ def notebook_tools(notebook: Notebook) -> tuple[Tool, ...]:
             run=propose,
             where="kernel",
             shown=shown_proposal,
-            harmless=lambda: "" if notebook.front_end() else "a new cell, which changes nothing until the user runs it",
+            harmless=partial(_harmless, notebook),
         ),
         replace(EDIT, plan=guarded_edit),
     )
+
+
+async def _harmless(notebook: Notebook) -> str:
+    return "" if await notebook.front_end() else "a new cell, which changes nothing until the user runs it"
 
 
 async def shown_code(arguments: CodeArguments) -> Mapping[str, Any]:

@@ -115,7 +115,7 @@ class Tool:
     offered: bool = True
     where: Literal["place", "kernel"] = "place"
     shown: Callable[[Any], Awaitable[Mapping[str, Any]]] | None = None
-    harmless: Callable[[], str] | None = None
+    harmless: Callable[[], Awaitable[str]] | None = None
 
     def spec(self) -> ToolSpec:
         """The tool as shown to a model."""

@@ -391,6 +391,29 @@ def test_bad_input_gets_one_clear_line(shared: Kernel, code: str, says: str) -> 
 # --- proposals and open notebooks ----------------------------------------------------------------------
 
 
+def test_a_page_that_was_not_heard_of_yet_is_asked_before_a_proposal_becomes_a_new_cell(
+    start: Start, tmp_path: Path
+) -> None:
+    """A page asks how things stand once it is told that something changes. Where the model was faster than that, the
+    proposal became a cell of its own, and the page waited for a question that nobody had put."""
+    kernel = start()
+    kernel.run("%load_ext musecode_jupyter")
+    kernel.run("%muse cells on")
+    kernel.run("value = 1")
+    order = json.dumps({"cell": f"In[{kernel.run('len(In) - 2').result}]", "source": "value = 2", "why": "More."})
+    kernel.run("from musecode_jupyter.jupyter import control; control.HEARD_S = 60")
+    asking = kernel.send(f"%muse ask call propose_cell {order}")
+    wait_for_kind(tmp_path / "home", "tool.requested")
+    limit = time.monotonic() + 60
+    while not (cards := control(kernel, type="state", document="work/page.ipynb")["pending"]):
+        assert time.monotonic() < limit
+    (card,) = cards
+    assert "+value = 2" in card["diff"]
+    decided = {"approval": card["approval"], "digest": card["digest"], "decision": "deny", "why": "no"}
+    assert control(kernel, type="answer", **decided) == {"ok": True}
+    assert kernel.finish(asking).reply["content"]["payload"] == []  # type: ignore[index]
+
+
 def test_without_a_page_a_proposal_becomes_a_new_cell(shared: Kernel) -> None:
     shared.run("value = 1")
     number = int(shared.run("len(In) - 2").result or 0)

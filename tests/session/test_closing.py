@@ -54,7 +54,7 @@ def free(session: Session, before: set[threading.Thread], server: ModelServer, r
     session.close()
     assert not is_locked(session.folder)
     # A thread of the loop's pool may be on its way out.
-    assert {each for each in threading.enumerate() if not each.name.startswith("asyncio_")} <= before
+    assert {each for each in threading.enumerate() if not each.name.startswith("musecode-helper")} <= before
     disk.broken = False
     with session_on(server.base_url, repo.root, resume=session.id) as again:
         if again.goals.goals:

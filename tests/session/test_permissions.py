@@ -199,7 +199,7 @@ class TestRules:
             events = session.events()
         assert only(events, "approval.requested") == []
         rules = {event.data["rule"] for event in only(events, "tool.decided")}
-        assert "workspace rule 4: run: cat answer.txt" in rules
+        assert "workspace rule 2: run: cat answer.txt" in rules
         other = Repo(tmp_path / "other")
         with session_on("http://127.0.0.1:9/v1", other.root, approvals="deny") as session:
             assert session.rules.held == {}
