@@ -31,7 +31,8 @@ def answer_then_repair(request: ParsedRequest) -> Answer:
     return RepairModel(load_repairs(REPO))(request)
 
 
-@pytest.mark.parametrize("profile", ["driver", "guided"])
+@pytest.mark.crash
+@pytest.mark.parametrize("profile", ["guided", "driver"] if "MUSECODE_CRASH_POINTS" in os.environ else ["guided"])
 def test_the_quickstart_notebook_runs_as_it_is_stored(profile: str, tmp_path: Path) -> None:
     repository = make_repo(REPO, tmp_path / "repository")
     with ModelServer(answer_then_repair) as server:

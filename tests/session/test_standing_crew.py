@@ -11,6 +11,7 @@ from fixtures.model_scripts import Answer, Call, ParsedRequest
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import DONE, EDIT, Repo, Watch, end, kinds, only, session_on, start
 
+from musecode_jupyter.agents import crew
 from musecode_jupyter.session.agents_view import agents_lines
 from musecode_jupyter.session.replay import prove
 
@@ -133,7 +134,9 @@ def test_stopping_whoever_asked_ends_the_turn_and_leaves_nothing_open(repo: Repo
     assert prove(folder).problem is None
 
 
-def test_a_turn_that_never_ends_is_ended_and_whoever_asked_is_told(repo: Repo) -> None:
+def test_a_turn_that_never_ends_is_ended_and_whoever_asked_is_told(repo: Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "MAX_STEPS", 6)
+
     def model(request: ParsedRequest) -> Answer:
         if is_explorer(request):
             return Answer("", [Call("search", {"pattern": "x"})])
@@ -144,7 +147,7 @@ def test_a_turn_that_never_ends_is_ended_and_whoever_asked_is_told(repo: Repo) -
         assert end(start(session)).met
         events, folder = list(session.events()), session.folder
     (failed,) = [event for event in only(events, "tool.failed") if event.agent == "lead"]
-    assert failed.data["output"] == "explorer did not answer: no answer after 30 model calls."
+    assert failed.data["output"] == "explorer did not answer: no answer after 6 model calls."
     assert prove(folder).problem is None
 
 
