@@ -254,8 +254,9 @@ def _finish(handle: GoalHandle, session: Session, arguments: argparse.Namespace)
     from musecode_jupyter.session.visible import visible_text
 
     # What was chosen on the command line is in no session: without it, the next process would do otherwise.
-    chosen = {"--model": arguments.model, "--approvals": arguments.approvals}
-    command = shlex.join(["jupyter", "musecode", "resume", session.id, *sum(filter(all, chosen.items()), ())])
+    chosen = [("--model", arguments.model), ("--approvals", arguments.approvals)]
+    options = [word for option in chosen if option[1] is not None for word in option]
+    command = shlex.join(["jupyter", "musecode", "resume", session.id, *options])
     try:
         result = handle.wait()
     except KeyboardInterrupt:

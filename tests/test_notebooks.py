@@ -19,8 +19,27 @@ from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.replay import prove
 
 ROOT = Path(__file__).resolve().parents[1]
-NOTEBOOK = ROOT / "notebooks" / "01_quickstart.ipynb"
 REPO = "units"
+
+
+def run_notebook(name: str, server: ModelServer, folder: Path, **environment: str) -> None:
+    """Run a notebook by nbval against its stored outputs, with the model of `server` and a home below `folder`."""
+    chosen = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "MUSECODE_BASE_URL": server.base_url,
+        "MUSECODE_MODEL": "muse-spark-1.3",
+        "MUSECODE_HOME": str(folder / "home"),
+        # Nothing here needs more plugins, and loading them takes longer than the checks.
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        **environment,
+    }
+    # An empty configuration: this project's names a plugin that is not loaded there.
+    nbval = ["pytest", "-c", os.devnull, "-p", "nbval.plugin", "--nbval", "-q", str(ROOT / "notebooks" / name)]
+    run = subprocess.run(
+        [sys.executable, "-m", *nbval], cwd=folder, env=chosen, capture_output=True, text=True, timeout=150
+    )
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
 
 
 def answer_then_repair(request: ParsedRequest) -> Answer:
@@ -36,30 +55,15 @@ def answer_then_repair(request: ParsedRequest) -> Answer:
 def test_the_quickstart_notebook_runs_as_it_is_stored(profile: str, tmp_path: Path) -> None:
     repository = make_repo(REPO, tmp_path / "repository")
     with ModelServer(answer_then_repair) as server:
-        environment = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-            "MUSECODE_BASE_URL": server.base_url,
-            "MUSECODE_API": "chat",
-            "MUSECODE_MODEL": "muse-spark-1.3",
-            "MUSECODE_PROFILE": profile,
-            "MUSECODE_HOME": str(tmp_path / "home"),
-            "MUSECODE_DEMO_REPO": str(repository),
-            "MUSECODE_APPROVALS": "allow-workspace",
-            # Nothing here needs more plugins, and loading them takes longer than the checks.
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        }
-        # An empty configuration: this project's names a plugin that is not loaded there.
-        nbval = ["pytest", "-c", os.devnull, "-p", "nbval.plugin", "--nbval", "-q", str(NOTEBOOK)]
-        run = subprocess.run(
-            [sys.executable, "-m", *nbval],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=150,
+        run_notebook(
+            "01_quickstart.ipynb",
+            server,
+            tmp_path,
+            MUSECODE_API="chat",
+            MUSECODE_PROFILE=profile,
+            MUSECODE_DEMO_REPO=str(repository),
+            MUSECODE_APPROVALS="allow-workspace",
         )
-    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
     changed = subprocess.run(
         ["git", "diff", "--stat", "HEAD~1", "HEAD"],
         cwd=repository,
@@ -100,21 +104,13 @@ def look_propose_compute(request: ParsedRequest) -> Answer:
 
 def test_the_notebook_about_the_notebook_runs_as_it_is_stored(tmp_path: Path) -> None:
     with ModelServer(look_propose_compute) as server:
-        environment = {
-            **os.environ,
-            "MUSECODE_BASE_URL": server.base_url,
-            "MUSECODE_API": "responses",
-            "MUSECODE_MODEL": "muse-spark-1.3",
-            "MUSECODE_HOME": str(tmp_path / "home"),
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        }
-        notebook = ROOT / "notebooks" / "02_in_the_notebook.ipynb"
-        nbval = ["pytest", "-c", os.devnull, "-p", "nbval.plugin", "--nbval", "-q", str(notebook)]
-        run = subprocess.run(
-            [sys.executable, "-m", *nbval], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150
+        run_notebook(
+            "02_in_the_notebook.ipynb",
+            server,
+            tmp_path,
+            MUSECODE_API="responses",
         )
         requests = [request.body.decode() for request in server.requests]
-    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
     assert not [body for body in requests if "not a real one" in body], "the value of a secret was sent"
 
 
@@ -126,23 +122,14 @@ def test_the_notebook_about_fan_out_runs_as_it_is_stored(tmp_path: Path) -> None
     # The colleague of the notebook puts a comment behind the line with the fault.
     commented = [{**repair, **{side: f"{repair[side]}  # seconds" for side in ("old", "new")}} for repair in known[0]]
     with ModelServer(RepairModel([*known, commented])) as server:
-        environment = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-            "MUSECODE_BASE_URL": server.base_url,
-            "MUSECODE_API": "chat",
-            "MUSECODE_MODEL": "muse-spark-1.3",
-            "MUSECODE_PROFILE": "guided",
-            "MUSECODE_HOME": str(tmp_path / "home"),
-            "MUSECODE_DEMO_REPO": str(repository),
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        }
-        notebook = ROOT / "notebooks" / "03_fan_out.ipynb"
-        nbval = ["pytest", "-c", os.devnull, "-p", "nbval.plugin", "--nbval", "-q", str(notebook)]
-        run = subprocess.run(
-            [sys.executable, "-m", *nbval], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150
+        run_notebook(
+            "03_fan_out.ipynb",
+            server,
+            tmp_path,
+            MUSECODE_API="chat",
+            MUSECODE_PROFILE="guided",
+            MUSECODE_DEMO_REPO=str(repository),
         )
-    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
     (session,) = (tmp_path / "home" / "sessions").iterdir()
     kinds = [event.kind for event in EventLog.read(session).events()]
     assert kinds.count("task.bounced") == 1
@@ -155,25 +142,16 @@ def test_the_notebook_about_the_crew_runs_as_it_is_stored(tmp_path: Path) -> Non
     """The explorer is asked twice and reads nothing twice; a reviewer holds up a change that is green and wrong."""
     repository = make_own(tmp_path / "repository")
     with ModelServer(CrewNotebook()) as server:
-        environment = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-            "MUSECODE_BASE_URL": server.base_url,
-            "MUSECODE_API": "responses",
-            "MUSECODE_MODEL": "muse-spark-1.3",
-            "MUSECODE_CREW": "on",
-            "MUSECODE_REVIEW": "full",
-            "MUSECODE_APPROVALS": "allow-workspace",
-            "MUSECODE_HOME": str(tmp_path / "home"),
-            "MUSECODE_DEMO_REPO": str(repository),
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        }
-        notebook = ROOT / "notebooks" / "04_crew.ipynb"
-        nbval = ["pytest", "-c", os.devnull, "-p", "nbval.plugin", "--nbval", "-q", str(notebook)]
-        run = subprocess.run(
-            [sys.executable, "-m", *nbval], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=150
+        run_notebook(
+            "04_crew.ipynb",
+            server,
+            tmp_path,
+            MUSECODE_API="responses",
+            MUSECODE_CREW="on",
+            MUSECODE_REVIEW="full",
+            MUSECODE_APPROVALS="allow-workspace",
+            MUSECODE_DEMO_REPO=str(repository),
         )
-    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
     (session,) = (tmp_path / "home" / "sessions").iterdir()
     log = EventLog.read(session, reducers=all_reducers())
     events = list(log.events())

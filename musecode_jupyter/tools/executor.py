@@ -339,15 +339,24 @@ class Executor:
                     await to_the_end(self._files_after(tool, context, ended=False))
             raise
         except BrokenOff as broken:
-            await self._files_after(tool, context, ended=False)
-            return await self._fail(seq, agent, turn, BROKEN_OFF, broken_off=broken.by)
+            return await to_the_end(self._failed(tool, context, turn, BROKEN_OFF, broken.by))
         except LogError:
             raise
         except Exception as error:
-            if seq in self.state.open and self.state.open[seq].started:
-                await self._files_after(tool, context, ended=False)
-            return await self._fail(seq, agent, turn, _why(tool.name, error))
+            return await to_the_end(self._failed(tool, context, turn, _why(tool.name, error)))
         return await self._finish(seq, agent, turn, outcome, files)
+
+    async def _failed(
+        self, tool: Tool, context: ToolContext, turn: int, why: str, broken_off: int | None = None
+    ) -> CallResult:
+        """What a call that did not come to its end leaves behind, and its result.
+
+        Not to be stopped in between: a call that began and has no result would be carried out again.
+        """
+        call = self.state.open.get(context.call)
+        if call is not None and call.started:
+            await self._files_after(tool, context, ended=False)
+        return await self._fail(context.call, context.agent, turn, why, broken_off=broken_off)
 
     async def _files_after(
         self, tool: Tool, context: ToolContext, *, ended: bool = True
