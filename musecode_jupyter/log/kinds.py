@@ -16,6 +16,7 @@ from musecode_jupyter.log.critique_kinds import CRITIQUE_KINDS
 from musecode_jupyter.log.mail_kinds import MAIL_KINDS
 from musecode_jupyter.log.payload import Check, Payload
 from musecode_jupyter.log.role_kinds import ROLE_KINDS
+from musecode_jupyter.log.verifier_kinds import VERIFIER_KINDS
 from musecode_jupyter.log.work_kinds import WORK_KINDS
 
 
@@ -669,6 +670,7 @@ KINDS: dict[str, type[Payload]] = {
     **ROLE_KINDS,
     **CONTEXT_KINDS,
     **CRITIQUE_KINDS,
+    **VERIFIER_KINDS,
     "budget.set": BudgetSet,
     "budget.exceeded": BudgetExceededEvent,
     "secret.redacted": SecretRedacted,

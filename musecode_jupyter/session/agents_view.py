@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from musecode_jupyter.agents.crew_state import CrewState
 from musecode_jupyter.agents.critiques.text import critiques_of
 from musecode_jupyter.agents.roles.state import role_of, roles_of
+from musecode_jupyter.agents.verifier.checks import checks_of
+from musecode_jupyter.agents.verifier.state import VERIFIER
 from musecode_jupyter.session.context import conversation_lines
 
 if TYPE_CHECKING:
@@ -23,7 +25,8 @@ def agents_lines(core: SessionCore) -> list[str]:
         spent = core.ledger.by_agent.get(name)
         cost = "" if spent is None else f", {spent.calls} model calls, {spent.tokens} tokens, {spent.usd:.4f} USD"
         why = f" ({record.why})" if record.why else ""
-        parts = [f"{record.role}, {record.profile}, {record.model}: {record.state}{why}{cost}"]
+        how = f"{record.profile}, {record.model}" if record.model else "asks no model"
+        parts = [f"{record.role}, {how}: {record.state}{why}{cost}"]
         if record.role in roles_of(core.log).roles:
             parts.append(f"the repository's role: {role_of(core.log, record.role).purpose}")
         if held.before is not None and record.state != "retired":
@@ -33,6 +36,8 @@ def agents_lines(core: SessionCore) -> list[str]:
         elif (put := critiques_of(core.log).passes.get(name)) is not None:
             why = "as the work asks to land" if put.batch is None else f"by batch {put.batch}"
             parts.append(f"woken last: to review {put.scope}, {why} (event {put.seq})")
+        if name == VERIFIER:
+            parts.append(f"{checks_of(core.log).ran} checks run beside the work")
         if held.read:
             changed = f", {len(held.changed)} changed since" if held.changed else ""
             parts.append(f"{len(held.read)} files read{changed}")

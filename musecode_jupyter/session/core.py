@@ -44,7 +44,7 @@ from musecode_jupyter.runtime.errors import (
     UsageProblem,
 )
 from musecode_jupyter.runtime.loop import assert_runtime_thread
-from musecode_jupyter.session.batches import make_batches, run_beside
+from musecode_jupyter.session.beside import make_batches, make_verifier, run_beside
 from musecode_jupyter.session.claims import heed, send_corrections
 from musecode_jupyter.session.crew import LEAD_NAME, ensure_agent, make_agents, make_crew
 from musecode_jupyter.session.ground import make_shadow, own_changes, settle, shadow_text, take_in
@@ -151,6 +151,7 @@ class SessionCore:
         self.loop = Loop(log, self.executor, self._mind, self._checkpoint)
         self.crew = make_crew(self)
         self.batches = make_batches(self)
+        self.verifier = make_verifier(self)
         self._tasks: dict[int, asyncio.Task[GoalRecord]] = {}
         self._runners: dict[int, GoalRunner] = {}
         self._pausing: dict[int, str] = {}
@@ -701,6 +702,7 @@ class SessionCore:
             check_limits(self.record(task.goal), self._effects.now())
         send_corrections(self)
         self.batches.before_step(task)
+        self.verifier.before_step(task)
         self.crew.before_step(task)
 
     def _check_question(self) -> None:

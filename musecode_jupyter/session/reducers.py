@@ -14,6 +14,7 @@ from musecode_jupyter.agents.mail.state import MailReducer
 from musecode_jupyter.agents.roles.state import RolesReducer
 from musecode_jupyter.agents.state import AgentsReducer
 from musecode_jupyter.agents.tasks.state import TasksReducer
+from musecode_jupyter.agents.verifier.state import ChecksReducer
 from musecode_jupyter.guard.approvals import ApprovalsReducer
 from musecode_jupyter.guard.ledger import LedgerReducer
 from musecode_jupyter.guard.rules import RulesReducer
@@ -45,6 +46,7 @@ def all_reducers() -> list[Reducer[Any]]:
         TasksReducer(),
         CritiquesReducer(),
         BatchesReducer(),
+        ChecksReducer(),
         GoalsReducer(),
         GroundsReducer(),
         LineageReducer(),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from musecode_jupyter.agents.roles.state import standing
 from musecode_jupyter.runtime.errors import MuseError
-from musecode_jupyter.session.batches import settle_batches
+from musecode_jupyter.session.beside import settle_batches
 from musecode_jupyter.session.fork import held_files, lineage_of, settle_fork, settled
 from musecode_jupyter.session.landings import clean_up, settle_landings
 from musecode_jupyter.session.store import unfinished_fork

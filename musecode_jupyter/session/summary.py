@@ -139,6 +139,18 @@ def _list(values: list[Any], most: int = 4) -> str:
     return f"{shown} and {len(values) - most} more" if len(values) > most else shown
 
 
+def _checks_ended(data: Data) -> str:
+    if data["why"]:
+        return f"the checks of {data['begun']} have ended{_why(data)}"
+    turns = [f"{each['command']} {'passes now' if each['passed'] else 'fails now'}" for each in data["turned"]]
+    if turns:
+        return f"the verifier: {_list(turns)}"
+    if not data["checks"]:
+        return "the verifier: nothing new to check"
+    passed = sum(each["passed"] for each in data["checks"])
+    return f"the verifier: as before, {passed} of {len(data['checks'])} pass"
+
+
 def _why(data: Data, name: str = "why") -> str:
     return f": {data[name]}" if data.get(name) else ""
 
@@ -540,6 +552,8 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
         + (f"; no model is asked{_why(d)}" if not d["steps"] else "")
     ),
     "batch.closed": lambda d: f"the review of batch {d['batch']} has ended{_why(d)}",
+    "checks.begun": lambda d: f"the verifier checks the work of {d['agent']}: {_list(d['commands'])}",
+    "checks.ended": _checks_ended,
     "budget.set": _budget_set,
     "budget.exceeded": lambda d: f"{d['scope']} limit{_why(d)}",
     "secret.redacted": lambda d: f"cut from {d['where']}: {_list(d['patterns'])}",

@@ -104,6 +104,11 @@ class GoalRunner:
         return state.goals[self.goal]
 
     @property
+    def tools(self) -> GoalTools:
+        """What it was handed."""
+        return self._t
+
+    @property
     def reviews(self) -> Reviews | None:
         """What reviews the goal's work."""
         return self._t.reviews

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from fixtures.crew_scripts import Crew, edit, read
 from fixtures.model_scripts import Answer, ParsedRequest
 from fixtures.model_server import ModelServer
-from fixtures.review_scripts import Reviewed, finding, span
+from fixtures.review_scripts import Reviewed, Working, finding, span
 from fixtures.session_bench import DEADLINE_S, DONE, EDIT, Repo, Watch, end, only, run_of, session_on, start
 
 from musecode_jupyter.agents.critiques.state import CritiquesState
@@ -27,44 +26,6 @@ GO = edit("shop.py", "    breakpoint()\n", "")
 LOOK = run_of("cat shop.py")
 SEE = read("shop.py")
 LOOK_AT_ANSWER = read("answer.txt")
-
-
-class Working:
-    """Plays the lead: its answers in order, the last one again and again.
-
-    Before the answers number `waits` (from 0) it waits until that many reviews of batches have ended, and `deeds` are
-    done before theirs.
-    """
-
-    def __init__(
-        self, answers: Sequence[Answer], waits: dict[int, int], deeds: Mapping[int, Callable[[], object]] | None = None
-    ) -> None:
-        self._answers = answers
-        self._deeds = deeds or {}
-        self._waits = waits
-        self._given = 0
-        self._ended = 0
-        self._changed = threading.Condition()
-        self.asked: list[ParsedRequest] = []
-
-    def follow(self, session: Session) -> None:
-        def saw(event: object) -> None:
-            if getattr(event, "kind", "") == "batch.closed":
-                with self._changed:
-                    self._ended += 1
-                    self._changed.notify_all()
-
-        session.read(lambda core: core.log.on_durable(saw))
-
-    def __call__(self, request: ParsedRequest) -> Answer:
-        number, self._given = self._given, self._given + 1
-        self.asked.append(request)
-        wanted = self._waits.get(number, 0)
-        if number in self._deeds:
-            self._deeds[number]()
-        with self._changed:
-            assert self._changed.wait_for(lambda: self._ended >= wanted, DEADLINE_S)
-        return self._answers[min(number, len(self._answers) - 1)]
 
 
 def critiques(session: Session) -> CritiquesState:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from pydantic import BaseModel, Field
 
 from musecode_jupyter.agents.critiques.state import scope_of
@@ -18,6 +20,38 @@ class Changed(BaseModel):
 
     last: int
     files: list[str] = Field(default_factory=list)
+
+
+class Unseen(Protocol):
+    """What nobody has looked at yet: `works` has the piece of work of each worktree, `changed` what changed there."""
+
+    works: dict[int, str]
+    changed: dict[int, Changed]
+
+
+CHANGES = frozenset({"file.changed", "worktree.creating", "worktree.snapshotted", "worktree.removing"})
+
+
+def see(state: Unseen, event: Event) -> None:
+    """Fold an event of `CHANGES`."""
+    data = event.data
+    if event.kind == "worktree.creating" and data["goal"] is not None:
+        state.works[event.seq] = scope_of(data["goal"], data.get("task"), event.seq)
+    elif event.kind == "worktree.removing":
+        state.changed.pop(data["worktree"], None)
+    elif event.kind == "file.changed":
+        add(state, data["worktree"], event.seq, [data["path"]])
+    elif event.kind == "worktree.snapshotted" and data["commit"] is not None:
+        add(state, data["worktree"], event.seq, [])
+
+
+def add(state: Unseen, worktree: int | None, seq: int, paths: list[str]) -> None:
+    """Note that event `seq` changed `paths` in a worktree, of processes without their names."""
+    if worktree is None or worktree not in state.works:
+        return
+    changed = state.changed.setdefault(worktree, Changed(last=seq))
+    changed.last = max(changed.last, seq)
+    changed.files += [path for path in paths if path not in changed.files]
 
 
 class Batch(BaseModel):
@@ -69,7 +103,7 @@ class BatchesReducer:
     name = "batches"
     kinds = frozenset(
         {
-            *("file.changed", "worktree.creating", "worktree.snapshotted", "worktree.removing"),
+            *CHANGES,
             *("batch.settled", "batch.closed", "critique.asked", "critique.reviewed", "tool.requested", *_MODEL_ENDS),
             *("mail.sent", "mail.delivered", "mail.dropped"),
         }
@@ -80,34 +114,20 @@ class BatchesReducer:
 
     def apply(self, state: BatchesState, event: Event) -> None:
         data = event.data
-        if event.kind == "worktree.creating" and data["goal"] is not None:
-            state.works[event.seq] = scope_of(data["goal"], data.get("task"), event.seq)
-        elif event.kind == "worktree.removing":
-            state.changed.pop(data["worktree"], None)
-        elif event.kind == "file.changed":
-            self._changed(state, data["worktree"], event.seq, [data["path"]])
-        elif event.kind == "worktree.snapshotted":
-            if data["commit"] is not None:
-                self._changed(state, data["worktree"], event.seq, [])
+        if event.kind in CHANGES:
+            see(state, event)
         elif event.kind == "batch.settled":
             self._settled(state, event)
         elif event.kind == "batch.closed":
             batch = state.open.pop(data["batch"], None)
             if batch is not None and data["again"]:
-                self._changed(state, batch.worktree, batch.changed.last, batch.changed.files)
+                add(state, batch.worktree, batch.changed.last, batch.changed.files)
         elif event.kind in {"critique.asked", "critique.reviewed"}:
             self._reviewed(state, event)
         elif event.kind in {"mail.sent", "mail.delivered", "mail.dropped"}:
             self._mail(state, event)
         elif event.agent in state.passes and event.kind in self.kinds:
             self._count(state.used.setdefault(state.passes[event.agent], Used()), event)
-
-    def _changed(self, state: BatchesState, worktree: int | None, seq: int, paths: list[str]) -> None:
-        if worktree is None or worktree not in state.works:
-            return
-        changed = state.changed.setdefault(worktree, Changed(last=seq))
-        changed.last = max(changed.last, seq)
-        changed.files += [path for path in paths if path not in changed.files]
 
     def _settled(self, state: BatchesState, event: Event) -> None:
         data = event.data

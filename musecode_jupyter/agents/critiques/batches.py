@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 
 from musecode_jupyter.agents.answers import HARNESS
+from musecode_jupyter.agents.beside import CUT_OFF, GOAL_ENDS, TASK_ENDS, Beside
 from musecode_jupyter.agents.critiques.batch_state import REVIEWER, BatchesState, Changed
 from musecode_jupyter.agents.critiques.review import Change, Reviews
 from musecode_jupyter.agents.critiques.state import Finding, scope_of
@@ -20,17 +18,11 @@ from musecode_jupyter.agents.tasks.state import TasksState
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.answers import answering
-from musecode_jupyter.runtime.errors import BudgetExceeded, ContextFull, GitError, LogError, ModelError, MuseError
-
-logger = logging.getLogger(__name__)
 
 MOST_OF_A_TASK = 6
 """So many batches of one piece of work are put to a model; of those that follow is said what is proven without one."""
 HANDED_IN = "The work asks to land, and is reviewed as a whole."
-CUT_OFF = "cut off by a restart"
 _AUTHORS = frozenset({"lead", "worker"})
-_TASK_ENDS = frozenset({"task.paused", "task.done", "task.abandoned"})
-_GOAL_ENDS = frozenset({"goal.stopped", "goal.met"})
 
 
 @dataclass(frozen=True)
@@ -55,10 +47,9 @@ class Batches:
     mailbox: Mailbox
     steps: Callable[[int, str], Steps]
     reviews: Reviews | None = None
-    _running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
-    _why: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._beside = Beside(self.log, self._ended)
         self.log.on_durable(self._saw)
 
     @property
@@ -77,7 +68,7 @@ class Batches:
     @property
     def busy(self) -> list[int]:
         """The batches whose review is under way."""
-        return [batch for batch, task in self._running.items() if not task.done()]
+        return self._beside.busy
 
     def before_step(self, task: Task) -> None:
         """Begin the review of what has settled as an agent is about to take a step; take back what it need not read."""
@@ -123,30 +114,13 @@ class Batches:
             agent=HARNESS,
             cause=(goal, changed.last),
         )
-        task = asyncio.create_task(self._review(reviews, settled), name=f"review of batch {settled.seq}")
-        self._running[settled.seq] = task
-        # Also of one that is cancelled before it has begun.
-        task.add_done_callback(partial(self._ended, settled))
+        self._beside.begin(settled, self._review(reviews, settled), "review of batch")
 
     async def _review(self, reviews: Reviews, settled: Event) -> None:
         with answering(reviews.tools.answers(f"batch {settled.seq}")):
             await reviews.review_batch(settled)
 
-    def _ended(self, settled: Event, task: asyncio.Task[None]) -> None:
-        self._running.pop(settled.seq, None)
-        why = self._why.pop(settled.seq, "it was stopped")
-        error = None if task.cancelled() else task.exception()
-        if not self.log.writable or isinstance(error, LogError):
-            return
-        again = task.cancelled()
-        if not again:
-            why = "" if error is None else str(error)
-        if isinstance(error, MuseError):
-            # What went wrong would do so again, and waits for the next change; what was paused does not.
-            again = not isinstance(error, BudgetExceeded | ContextFull | GitError | ModelError)
-        elif error is not None:
-            logger.error("the review of batch %s ended in an unexpected error", settled.seq, exc_info=error)
-            why = f"unexpected {type(error).__name__}: {error}"
+    def _ended(self, settled: Event, why: str, again: bool) -> None:
         closed = {"batch": settled.seq, "why": why, "again": again}
         self.log.post("batch.closed", closed, agent=HARNESS, cause=(settled.seq,))
         if not why:
@@ -187,42 +161,29 @@ class Batches:
         One of the very tree is waited for, another is given up. Its author is told the rest with the landing.
         """
         for batch in [seq for seq, each in self.state.open.items() if each.scope == change.scope]:
-            task = self._running.get(batch)
-            if task is None:
-                continue
             put = (change.scope, change.base, change.tree)
             passes = [each for each in critiques_of(self.log).passes.values() if not each.complete]
             if not any((each.scope, each.base, each.tree) == put for each in passes):
-                self._end(batch, HANDED_IN)
-            await asyncio.wait([task])
+                self._beside.end(batch, HANDED_IN)
+            await self._beside.wait(batch)
         for seq, each in list(self.mailbox.state.waiting(change.author).items()):
             if each.sender == REVIEWER and each.topic in {_topic(change.scope), _notes(change.scope)}:
                 self.mailbox.drop(seq, HANDED_IN)
 
-    def _end(self, batch: int, why: str) -> None:
-        task = self._running.get(batch)
-        if task is not None and not task.done() and batch not in self._why:
-            self._why[batch] = why
-            task.cancel()
-
     def _saw(self, event: Event) -> None:
         """End reviews of work that has come to rest."""
-        if event.kind in _TASK_ENDS or event.kind in _GOAL_ENDS:
+        if event.kind in TASK_ENDS or event.kind in GOAL_ENDS:
             for seq, batch in self.state.open.items():
-                of_task = event.kind in _TASK_ENDS and batch.task == event.data["task"]
-                if of_task or (event.kind in _GOAL_ENDS and batch.goal == event.data["goal"]):
-                    self._end(seq, f"the work has come to rest ({event.kind})")
+                of_task = event.kind in TASK_ENDS and batch.task == event.data["task"]
+                if of_task or (event.kind in GOAL_ENDS and batch.goal == event.data["goal"]):
+                    self._beside.end(seq, f"the work has come to rest ({event.kind})")
 
     async def rest(self, *, gently: bool = False) -> None:
         """End all reviews of batches, as their goal comes to rest.
 
         At once, or `gently` with the step that is under way, after which their reviewers find that they are to pause.
         """
-        running = dict(self._running)
-        for batch in running if not gently else ():
-            self._end(batch, "the goal has come to rest")
-        if running:
-            await asyncio.wait(running.values())
+        await self._beside.rest("the goal has come to rest", gently=gently)
 
     def settle(self, why: str = CUT_OFF) -> None:
         """After a restart: the reviews that were under way are given up; what they looked at is not reviewed yet."""

@@ -79,13 +79,13 @@ async def is_there(git: Git, path: Path) -> bool:
 
 
 async def run_commands(
-    tools: LandingTools, commands: Sequence[str], place: Place, purpose: str, cause: int
+    tools: LandingTools, commands: Sequence[str], place: Place, purpose: str, cause: int, agent: str = HARNESS
 ) -> list[CallResult]:
     """Run the commands one after the other in `place`; they are the user's own, so none of them needs an approval."""
     return [
         await tools.executor.run_one(
             FormedCall("run", {"command": command}, "harness", purpose=purpose),
-            agent=HARNESS,
+            agent=agent,
             turn=0,
             place=place,
             typed=frozenset(commands),

@@ -11,6 +11,7 @@ from importlib.resources import files
 from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.prompts import REVIEWERS
 from musecode_jupyter.agents.roles import Role, parse_role
+from musecode_jupyter.agents.verifier.state import VERIFIER
 from musecode_jupyter.runtime.errors import ConfigurationError
 
 FOLDER = ".musecode/roles"
@@ -93,4 +94,4 @@ def _check_tools(found: Role, tools: Collection[str]) -> None:
 @cache
 def _taken_names() -> frozenset[str]:
     ours = {each.name.removesuffix(".md") for each in files("musecode_jupyter.agents.roles").iterdir()}
-    return frozenset({*ours, *REVIEWERS, HARNESS, "user"})
+    return frozenset({*ours, *REVIEWERS, VERIFIER, HARNESS, "user"})

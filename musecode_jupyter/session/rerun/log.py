@@ -26,9 +26,9 @@ _SETTINGS = {"model.requested": ("reserved_usd", "reserved_tokens")}
 # How the others stand at that moment: between several chains of work only the order within each is kept.
 _OF_OTHERS = ("text", "after", "numbers", "why", "claims")
 # What begins a chain of work beside others, of agents that are woken.
-WAKES = frozenset({"agent.woken", "batch.settled"})
+WAKES = frozenset({"agent.woken", "batch.settled", "checks.begun"})
 # What shows that several chains of work act as the harness.
-_SIDE_BY_SIDE = frozenset({"task.created", "batch.settled"})
+_SIDE_BY_SIDE = frozenset({"task.created", "batch.settled", "checks.begun"})
 _FREE = frozenset({"agent.state", "agent.created", "agent.seeded"})
 
 

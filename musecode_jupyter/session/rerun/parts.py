@@ -25,7 +25,7 @@ from musecode_jupyter.models.types import Final, ModelRequest, Usage
 from musecode_jupyter.runtime.answers import revived_error
 from musecode_jupyter.runtime.errors import BudgetExceeded, ModelError, MuseError
 from musecode_jupyter.session.rerun.log import RerunLog
-from musecode_jupyter.session.rerun.record import RecordEnds, Stretch, first_difference, told
+from musecode_jupyter.session.rerun.record import BESIDE, RecordEnds, Stretch, first_difference, told
 from musecode_jupyter.skills.goal import PauseRequested
 from musecode_jupyter.tools.executor import CallResult, Executor, FormedCall
 from musecode_jupyter.tools.registry import Arguments, Place, Tool
@@ -85,7 +85,7 @@ class Schedule:
         self._waiting.remove(entry)
         # Whoever goes on now sees what happened up to what they do next.
         following = self._log.next_by(agent)
-        later = following is not None and agent != HARNESS and agent not in REVIEWERS
+        later = following is not None and agent != HARNESS and agent not in BESIDE
         self._log.reach(max(event.seq, following.seq - 1) if later and following is not None else event.seq)
         for name in ("call", "request", "approval"):
             if isinstance(event.data.get(name), int):

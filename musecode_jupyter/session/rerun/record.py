@@ -8,11 +8,16 @@ from functools import cached_property
 from typing import Any
 
 from musecode_jupyter.agents.answers import HARNESS
+from musecode_jupyter.agents.prompts import REVIEWERS
+from musecode_jupyter.agents.verifier.state import VERIFIER
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.tools.state import CLOSING
 
 COMMANDS = frozenset({"tool.requested", "model.requested", "agent.view"})
 """Each of them must be issued again."""
+
+BESIDE = frozenset({*REVIEWERS, VERIFIER})
+"""Those who look at the work of others while it goes on."""
 
 _DECISIONS = frozenset({"goal.claimed", "goal.judged", "goal.met", "goal.stopped", "goal.paused", "budget.exceeded"})
 _DECIDES = ("task.", "tasks.", "merge.", "worktree.", "context.", "critique.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +24,7 @@ from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.prompts import REVIEWERS
 from musecode_jupyter.agents.roles import offered
 from musecode_jupyter.agents.state import AgentsState
+from musecode_jupyter.agents.verifier.checks import check
 from musecode_jupyter.guard.policy import Policy
 from musecode_jupyter.guard.rules import Rules
 from musecode_jupyter.log import EventLog
@@ -45,6 +46,7 @@ from musecode_jupyter.session.rerun.parts import (
     ends_with,
 )
 from musecode_jupyter.session.rerun.record import (
+    BESIDE,
     COMMANDS,
     Differs,
     RecordEnds,
@@ -61,6 +63,9 @@ from musecode_jupyter.skills.goal_state import GoalsState
 from musecode_jupyter.skills.ground_state import GroundsState
 from musecode_jupyter.tools.registry import Place, Registry
 from musecode_jupyter.workspace.git import Git
+
+ENDS_OF = {"batch.closed": "batch", "checks.ended": "begun"}
+"""What ends work beside that of agents, and the field that names the event which began it."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +167,7 @@ class _Work:
         self._runner: FanOutRunner | None = None
         self._turns: list[asyncio.Task[None]] = []
         self._reviews: Reviews | None = None
+        self._tools: GoalTools | None = None
         self._gate = RerunGate(self._rerun, process)
         stand_in = cast(EventLog, log)
         effects = _NoWorld(self._rerun)
@@ -235,7 +241,9 @@ class _Work:
         if event.kind == "agent.woken":
             self._turns.append(asyncio.create_task(self._turn(event)))
         elif event.kind == "batch.settled" and self._reviews is not None:
-            self._turns.append(asyncio.create_task(self._batch(self._reviews, event)))
+            self._begin_beside(event, "batch", self._reviews.review_batch)
+        elif event.kind == "checks.begun" and self._tools is not None:
+            self._begin_beside(event, "checks", partial(check, self._tools))
 
     async def _turn(self, woken: Event) -> None:
         """A turn of a standing agent; whoever asked has its answer from the record."""
@@ -247,23 +255,26 @@ class _Work:
             if not_passed_on(cast(EventLog, self._log), woken.agent, woken.seq, said.text):
                 await self._loop.turn(task)
 
-    async def _batch(self, reviews: Reviews, settled: Event) -> None:
-        """The review of a batch of changes beside the work; how it ended is in the record."""
-        ends = (each for each in self._stretch.events if each.kind == "batch.closed")
-        closed = next((each for each in ends if each.data["batch"] == settled.seq), None)
-        ends_with.set(closed)
-        # What came about before it settled has done so.
-        await self._schedule.until(settled, HARNESS)
-        review = asyncio.create_task(self._beside(reviews, settled))
-        self._turns.append(review)
-        if closed is not None:
-            await self._schedule.until(closed, HARNESS)
-            # If it came to its end, nothing of it is left.
-            review.cancel()
+    def _begin_beside(self, begun: Event, what: str, work: Callable[[Event], Awaitable[object]]) -> None:
+        self._turns.append(asyncio.create_task(self._beside(begun, partial(self._answered, begun, what, work))))
 
-    async def _beside(self, reviews: Reviews, settled: Event) -> None:
-        with contextlib.suppress(MuseError), answering(RerunAnswers(self._rerun, f"batch {settled.seq}")):
-            await reviews.review_batch(settled)
+    async def _beside(self, begun: Event, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """The review of a batch of changes, or checks, beside the work; how it ended is in the record."""
+        ends = (each for each in self._stretch.events if each.kind in ENDS_OF)
+        ended = next((each for each in ends if each.data[ENDS_OF[each.kind]] == begun.seq), None)
+        ends_with.set(ended)
+        # What came about before it began has done so.
+        await self._schedule.until(begun, HARNESS)
+        task = asyncio.create_task(work())
+        self._turns.append(task)
+        if ended is not None:
+            await self._schedule.until(ended, HARNESS)
+            # If it came to its end, nothing of it is left.
+            task.cancel()
+
+    async def _answered(self, begun: Event, what: str, work: Callable[[Event], Awaitable[object]]) -> None:
+        with contextlib.suppress(MuseError), answering(RerunAnswers(self._rerun, f"{what} {begun.seq}")):
+            await work(begun)
 
     def _has_crew(self) -> bool:
         """Whether models were offered to ask standing agents."""
@@ -325,7 +336,7 @@ class _Work:
             guided=self._profile == "guided",
             several=_several(self._schedule),
         )
-        self._reviews = runner.reviews
+        self._reviews, self._tools = runner.reviews, runner.tools
         if isinstance(runner, FanOutRunner):
             self._runner = runner
         await runner.run()
@@ -334,7 +345,7 @@ class _Work:
         ending = self._stretch.ending
         if ending is None or ending.kind != "goal.paused":
             return
-        following = self._log.next_of(lambda event: event.seq != ending.seq and event.agent not in REVIEWERS)
+        following = self._log.next_of(lambda event: event.seq != ending.seq and event.agent not in BESIDE)
         if following is None or following.seq > ending.seq or (self._several and not self._begins()):
             self._rerun.end()
 

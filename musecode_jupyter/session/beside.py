@@ -1,4 +1,4 @@
-"""What a session gives the reviews of batches: who reviews, and how much of the goal's budget they may use."""
+"""What a session gives those who review and check work that goes on: tools, and how much of a budget they may use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 from musecode_jupyter.agents.critiques.batch_state import BatchesState, Used
 from musecode_jupyter.agents.critiques.batches import Batches, Steps
-from musecode_jupyter.agents.critiques.review import MAX_STEPS, forget_snapshot, snapshot_name
+from musecode_jupyter.agents.critiques.review import MAX_STEPS, discard, forget_snapshot, snapshot_name
 from musecode_jupyter.agents.prompts import REVIEWERS
+from musecode_jupyter.agents.verifier import checks
+from musecode_jupyter.agents.verifier.state import VERIFIER
+from musecode_jupyter.agents.verifier.verifier import Verifier
 from musecode_jupyter.runtime.errors import MuseError
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.session.landings import landing_tools
@@ -32,20 +35,37 @@ def make_batches(core: SessionCore) -> Batches:
     return Batches(core.log, core.crew.mailbox, partial(_steps, core))
 
 
+def make_verifier(core: SessionCore) -> Verifier:
+    """The checks beside the work of a session; nothing is begun."""
+    return Verifier(core.log, core.crew.mailbox, lambda goal: core.record(goal).verify, partial(_ensure_verifier, core))
+
+
+async def _ensure_verifier(core: SessionCore) -> None:
+    if VERIFIER not in core.agents.agents:
+        # It asks no model.
+        created = {"role": VERIFIER, "profile": "", "model": ""}
+        await core.log.append("agent.created", created, agent=VERIFIER)
+
+
 async def run_beside(core: SessionCore, runner: GoalRunner, pausing: Callable[[], bool]) -> GoalRecord:
-    """Run a goal, and beside its work the reviews of batches of it; none is under way when it has come to rest."""
-    batches = core.batches
+    """Run a goal, and beside its work the reviews and checks of it; none is under way when it has come to rest."""
     # Under `guided` each edit is a try, which is taken back if it does not help.
-    batches.reviews = runner.reviews if core.gate.info.profile != "guided" else None
+    if core.gate.info.profile != "guided":
+        core.batches.reviews = runner.reviews
+        core.verifier.tools = runner.tools if core.with_crew else None
     try:
         return await runner.run()
     finally:
-        batches.reviews = None
+        core.batches.reviews = core.verifier.tools = None
         try:
-            await batches.rest(gently=pausing())
+            await _rest(core, gently=pausing())
         except asyncio.CancelledError:
-            await to_the_end(batches.rest())
+            await to_the_end(_rest(core))
             raise
+
+
+async def _rest(core: SessionCore, *, gently: bool = False) -> None:
+    await asyncio.gather(core.batches.rest(gently=gently), core.verifier.rest(gently=gently))
 
 
 def _steps(core: SessionCore, goal: int, agent: str) -> Steps:
@@ -88,13 +108,19 @@ def _has_room(core: SessionCore, goal: int, agent: str) -> bool:
 
 
 async def settle_batches(core: SessionCore, why: str) -> None:
-    """After a restart or in a fork: give up the reviews that were under way, and drop what they looked at."""
-    left = {batch.worktree: batch.goal for batch in core.batches.state.open.values()}
+    """After a restart or in a fork: give up the reviews and checks under way, and drop what they looked at."""
+    reviews = {batch.worktree: batch.goal for batch in core.batches.state.open.values()}
+    runs = {run.worktree: run.goal for run in core.verifier.state.open.values()}
     core.batches.settle(why)
-    for worktree, goal in left.items():
+    core.verifier.settle(why)
+    for worktree, goal in {**reviews, **runs}.items():
         try:
             tools = await landing_tools(core, goal)
-            await forget_snapshot(tools.git, snapshot_name(tools, worktree))
+            if worktree in reviews:
+                await forget_snapshot(tools.git, snapshot_name(tools, worktree))
+            if worktree in runs:
+                await forget_snapshot(tools.git, checks.snapshot_name(tools, worktree))
+                await discard(tools, checks.checkout_path(tools, worktree))
         except MuseError:
-            # The next review of this worktree drops it.
+            # The next one of this worktree drops it.
             continue

@@ -1,0 +1,132 @@
+"""The verifier runs what work has to pass beside it, and tells at once what turned red or green."""
+
+from __future__ import annotations
+
+import threading
+
+from fixtures.crew_scripts import Crew, edit, read
+from fixtures.model_scripts import Answer, ParsedRequest
+from fixtures.model_server import ModelServer
+from fixtures.review_scripts import Working
+from fixtures.session_bench import DONE, EDIT, Repo, Signal, Watch, end, only, run_of, runs, session_on, start
+
+from musecode_jupyter.agents.tasks.propose import parse_tasks
+from musecode_jupyter.agents.verifier.state import VERIFIER
+from musecode_jupyter.session import GoalSpec
+from musecode_jupyter.session.agents_view import agents_lines
+from musecode_jupyter.session.replay import prove
+
+SEE = read("other.txt")
+WORSE = edit("answer.txt", "right", "wrong")
+BETTER = edit("answer.txt", "wrong", "right")
+ON = {"crew": "on", "review": "off"}
+
+
+def checking(*answers: Answer, waits: dict[int, int]) -> Working:
+    """A lead that waits for the ends of checks before some of its answers."""
+    return Working(answers, waits, ends="checks.ended")
+
+
+def letters(request: ParsedRequest) -> list[str]:
+    """What the verifier wrote, in a conversation."""
+    return [item["text"] for item in request.items if item.get("text", "").startswith("Mail from verifier")]
+
+
+def test_what_turned_green_or_red_is_told_between_two_steps_and_each_tree_is_checked_once(repo: Repo) -> None:
+    # Answers 3, 6 and 9 wait until what settled before has been checked: the next request tells of it.
+    play = (EDIT, SEE, SEE, WORSE, SEE, SEE, BETTER, run_of("grep -q right answer.txt"), SEE, DONE)
+    work = checking(*play, waits={3: 1, 6: 2, 9: 3})
+    with ModelServer(work) as server, session_on(server.base_url, repo.root, **ON) as session:
+        work.follow(session)
+        assert end(start(session)).met
+        events, folder = list(session.events()), session.folder
+        agents = "\n".join(session.read(agents_lines))
+    ended = only(events, "checks.ended")
+    turns = [[(each["command"], each["passed"]) for each in event.data["turned"]] for event in ended]
+    check = "grep -q right answer.txt"
+    assert turns == [[(check, True)], [(check, False)], [(check, True)]]
+    assert all(not event.data["why"] for event in ended)
+    calls = [event for event in only(events, "tool.requested") if event.agent == VERIFIER]
+    assert [event.data["arguments"]["command"] for event in calls] == [check] * 3
+    told = letters(work.asked[-1])
+    # The last one it ran itself: it is not told what it has seen.
+    assert len(told) == 2
+    assert "passes now" in told[0]
+    assert "does not pass any more" in told[1]
+    assert [len(letters(request)) for request in work.asked] == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert "verifier, asks no model: idle; 3 checks run beside the work" in agents
+    assert not [event for event in only(events, "model.requested") if event.agent == VERIFIER]
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def test_checks_end_as_the_work_asks_to_land_or_is_stopped_and_leave_nothing(repo: Repo, tmp_path: object) -> None:
+    """The command that runs then is ended with all its processes; what it was about is judged as a whole."""
+    hold = repo.root.parent / "hold"
+    hold.mkdir()
+    signal = Signal(hold / "pipe")
+    # Where the files come from a snapshot, beside the work, it waits; judged, it does not.
+    command = f'grep -q right answer.txt && case "$PWD" in *.verify) echo $$ > {signal.path}; exec sleep 600;; esac'
+    begun = threading.Event()
+    pids: list[int] = []
+
+    def seen() -> None:
+        pids.extend(signal.read())
+        begun.set()
+
+    work = Working((EDIT, SEE, SEE, DONE), {}, {3: seen})
+    with ModelServer(work) as server, session_on(server.base_url, repo.root, sandbox="plain", **ON) as session:
+        watch = Watch(session)
+        handle = session.start_goal(GoalSpec("say right", (command,)))
+        assert end(handle).met
+        assert begun.is_set()
+        events, folder = watch.events, session.folder
+        assert session.read(lambda core: core.verifier.busy) == []
+    (ended,) = only(events, "checks.ended")
+    assert (ended.data["again"], ended.data["why"]) == (True, "The work asks to land, and is checked as a whole.")
+    assert [runs(pid) for pid in pids] == [False]
+    assert repo.worktrees == 1
+    assert not list((folder.parent.parent / "worktrees").iterdir())
+    assert not repo.git("for-each-ref", "refs/musecode/snapshot")
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def test_a_task_is_told_when_it_breaks_what_another_has_landed(repo: Repo) -> None:
+    repo.commit({"one.txt": "wrong\n", "two.txt": "wrong\n", "both.txt": "one\n"})
+    first, second = "grep -q right one.txt && grep -q one both.txt", "grep -q right two.txt"
+    tasks = [
+        {"name": "one", "goal": "Mend one.", "accept": [first], "writes": ["one.txt", "both.txt"]},
+        {"name": "two", "goal": "Mend two.", "accept": [second], "writes": ["two.txt", "both.txt"], "after": ["one"]},
+    ]
+    look, worse = read("both.txt"), edit("both.txt", "one two", "two")
+    play = {
+        "one": [[edit("both.txt", "one", "one two"), edit("one.txt", "wrong", "right")]],
+        "two": [[worse, look, look, edit("both.txt", "two", "two one"), edit("two.txt", "wrong", "right")]],
+    }
+    script = Crew(play)
+    heard = threading.Event()
+    asked: list[ParsedRequest] = []
+
+    def answer(request: ParsedRequest) -> Answer:
+        asked.append(request)
+        told = script(request)
+        if told.calls and told.calls[0].arguments.get("new") == "two one":
+            assert heard.wait(60)
+        return told
+
+    goal = GoalSpec("mend all", (first, second), workers=2, tasks=parse_tasks(tasks))
+    with ModelServer(answer) as server, session_on(server.base_url, repo.root, **ON) as session:
+
+        def saw(event: object) -> None:
+            if getattr(event, "kind", "") == "checks.ended":
+                heard.set()
+
+        session.read(lambda core: core.log.on_durable(saw))
+        assert end(session.start_goal(goal)).met
+        events, folder = list(session.events()), session.folder
+    broke = [event for event in only(events, "checks.ended") if event.data["turned"]]
+    assert broke[0].data["turned"] == [{"command": first, "passed": False}]
+    assert any(first in text for request in asked for text in letters(request))
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
