@@ -95,10 +95,10 @@ notebooks: model ## run the notebooks with the real local model: each fixture re
 	$(PY) scripts/demo.py --crew || failed="$$failed crew"; \
 	if [ -n "$$failed" ]; then echo "not met:$$failed"; exit 1; fi
 
-crash: export MUSECODE_CRASH_POINTS ?= 200
-crash: export MUSECODE_FAULT_RUNS ?= 500
-crash: install ## kill real processes at many points (MUSECODE_CRASH_POINTS=) and resume
-	$(PY) -m pytest -m crash --timeout 7200 $(PYTEST_ARGS)
+crash: export MUSECODE_CRASH_POINTS ?= 40
+crash: export MUSECODE_FAULT_RUNS ?= 100
+crash: install ## cut and kill sessions at thousands of points and resume them (MUSECODE_CUT_MOST=0: at all there are)
+	$(PY) -m pytest -m crash --timeout 7200 --numprocesses auto --dist loadscope --no-loadscope-reorder -rP $(PYTEST_ARGS)
 
 kernels: install ## run the notebook's tests on ipykernel 6.31, 7.1, 7.3 and 7.4 (KERNELS= chooses)
 	$(PY) scripts/kernels.py $(KERNELS)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from fixtures.crash_points import FIRST, LAST, some, within
 from fixtures.crash_stories import OF_A_KERNEL, STORIES, Story
 from fixtures.crash_world import Point, World, check_calls, check_prefix
 from fixtures.model_scripts import Answer
@@ -25,7 +26,6 @@ from musecode_jupyter.session.replay import prove
 
 LONG = "MUSECODE_CRASH_POINTS" in os.environ
 CHOSEN = os.environ.get("MUSECODE_CUT_STORIES", ",".join(STORIES) if LONG else "dirty").split(",")
-FIRST, LAST = (int(each or 0) for each in os.environ.get("MUSECODE_CUT_RANGE", ":").split(":"))
 ASK_EVERY, FINISH_EVERY = 8, int(os.environ.get("MUSECODE_CUT_FINISH", "12"))
 MOST_FAILURES = 20
 """After so many points that failed, no more are tried."""
@@ -57,16 +57,18 @@ def test_a_session_cut_off_anywhere_opens_loses_nothing_and_goes_on(
 ) -> None:
     began = time.monotonic()
     at_events = at_every_event(world, STORIES[story], rng)
-    within = 0 if FIRST or LAST else at_every_byte(world, rng)
-    points[story] = at_events + within
-    print(f"\n{story}: {world.length} events, {at_events} points at events, {within} within records, ", end="")
+    in_records = 0 if FIRST or LAST else at_every_byte(world, rng)
+    points[story] = at_events + in_records
+    print(f"\n{story}: {world.length} events, {at_events} points at events, {in_records} within records, ", end="")
     print(f"{time.monotonic() - began:.0f} s")
 
 
 def at_every_event(world: World, story: Story, rng: random.Random) -> int:
     """Open the session as it was at each event; ask something of some, and bring the goals of others to their end."""
-    chosen = [point for point in world.boundaries() if FIRST <= point.whole <= (LAST or point.whole)]
-    if not LONG:
+    chosen = [point for point in world.boundaries() if within(point.whole)]
+    if LONG:
+        chosen = some(chosen, rng, lambda point: world.records[point.whole - 1]["kind"])
+    else:
         chosen = sorted(rng.sample(chosen, 4), key=lambda point: point.cut)
     shift = rng.randrange(ASK_EVERY)
     failures = []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from fixtures.crash_points import some, within
 from fixtures.crash_world import Point, World
 from fixtures.folders import Picture, picture
 from fixtures.model_scripts import Answer, Call, Steps
@@ -23,7 +25,6 @@ from musecode_jupyter.session.files_at import restore, session_at
 from musecode_jupyter.session.replay import prove
 
 LONG = "MUSECODE_CRASH_POINTS" in os.environ
-FIRST, LAST = (int(each or 0) for each in os.environ.get("MUSECODE_CUT_RANGE", ":").split(":"))
 MAKE = run_of("printf made > made.txt; rm -f gone.txt")
 OTHER = Answer("", [Call("edit", {"path": "notes.txt", "old": "mine", "new": "ours"})])
 CHOSEN = {"dirty": {"base": "dirty"}, "shadow": {"shadow": True}}
@@ -188,9 +189,10 @@ def test_a_fork_in_the_middle_goes_on_and_its_files_can_be_laid_out(past: Past, 
 @pytest.mark.skipif(not LONG, reason="minutes: run by make crash")
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("when", ["then", "at the end"])
-def test_forks_at_every_event(past: Past, when: str) -> None:
+def test_forks_at_every_event(past: Past, when: str, rng: random.Random) -> None:
     points, failures = past.world.boundaries(), []
-    chosen = [point for point in points if FIRST <= point.whole <= (LAST or point.whole)]
+    chosen = [point for point in points if within(point.whole)]
+    chosen = some(chosen, rng, lambda point: past.events[point.whole - 1].kind)
     for point in chosen:
         try:
             work = lambda: Steps([EDIT, DONE])  # noqa: E731
