@@ -192,13 +192,13 @@ def test_a_fork_in_the_middle_goes_on_and_its_files_can_be_laid_out(past: Past, 
 def test_forks_at_every_event(past: Past, when: str, rng: random.Random) -> None:
     points, failures = past.world.boundaries(), []
     chosen = [point for point in points if within(point.whole)]
-    chosen = some(chosen, rng, lambda point: past.events[point.whole - 1].kind)
+    chosen = some(chosen, rng, lambda point: past.world.records[point.whole - 1]["kind"])
     for point in chosen:
         try:
             work = lambda: Steps([EDIT, DONE])  # noqa: E731
             check_fork(past, point.whole, point if when == "then" else points[-1], work)
         except Exception as error:
-            error.add_note(f"at event {point.whole}, {past.events[point.whole - 1].kind}")
+            error.add_note(f"at event {point.whole}, {past.world.records[point.whole - 1]['kind']}")
             failures.append(error)
             if len(failures) == 20:
                 break
