@@ -9,8 +9,9 @@ own, and gets one `musecode_reply`:
 - `{type: applied, proposal, ok, problem}`: what became of a proposal
 
 The kernel says on IOPub, with no cell as parent, that there is something to ask for: `musecode_state` with `{pending,
-running}`, at each change and every two seconds while something runs or waits, so that a page that was just loaded
-learns of it; and `musecode_proposal` with `{proposal, cell, after, before, source}`.
+running, answer?}`, at each change and every two seconds while something runs or waits, so that a page that was just
+loaded learns of it (where nothing does, a page asks only if it is to `answer`, so that the kernel knows of it); and
+`musecode_proposal` with `{proposal, cell, after, before, source}`.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Control:
             return self._heard()
         self._asked = time.monotonic()
         self._answered.clear()
-        self.beat()
+        self.beat(answer=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HEARD_S):
                 await self._answered.wait()
@@ -92,14 +93,14 @@ class Control:
         """The notebooks that pages have open on this kernel, by the path that the page knows."""
         return [Path(name) for name in self._documents if name.endswith(".ipynb")]
 
-    def beat(self) -> None:
-        """Tell pages now, and again every two seconds while something runs or waits."""
+    def beat(self, *, answer: bool = False) -> None:
+        """Tell pages now, and every two seconds while something runs or waits; with `answer` they ask in any case."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
         self._soon = False
         pending, running = len(self._host.pending_cards()), self._host.working()
-        self._publish(STATE, {"pending": pending, "running": running})
+        self._publish(STATE, {"pending": pending, "running": running, "answer": answer})
         if pending or running or self._was_on:
             # Once more after the end: the last event is written before its task has ended.
             self._timer = asyncio.get_running_loop().call_later(BEAT_S, self.beat)

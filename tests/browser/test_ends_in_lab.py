@@ -29,6 +29,18 @@ CELLS = [
 ]
 LOAD, HOLD, GOAL, RESUME, KILL, UNLOAD = range(len(CELLS))
 RESTART = "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+# Every request of the page to the kernel that has neither its reply nor been given up.
+COUNT = """() => {
+    const { kernel } = window.jupyterapp.shell.currentWidget.sessionContext.session;
+    const send = kernel.sendControlMessage.bind(kernel);
+    window.unanswered = 0;
+    kernel.sendControlMessage = (...message) => {
+        const future = send(...message);
+        window.unanswered++;
+        future.done.catch(() => null).then(() => window.unanswered--);
+        return future;
+    };
+}"""
 IDLE = "window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'"
 
 released = threading.Event()
@@ -93,8 +105,11 @@ def test_nothing_is_left_of_what_has_ended(lab: Lab) -> None:
         notebook.run(RESUME)
         waits(page)
 
+        page.evaluate(COUNT)
         notebook.run(UNLOAD)
         status(page).wait_for(state="hidden")
+        # Nobody is there who would answer: what waits for an answer hears nothing new, of a question for instance.
+        assert page.evaluate("window.unanswered") == 0
         assert panel(page).locator(".muse-card-state", has_text="waits").count() == 0
         notebook.run(LOAD)
         notebook.run(GOAL)

@@ -23,8 +23,8 @@ function randomId(): string {
 /** The kernel answers within 5 s, but for as long as a cell holds the GIL; one without the extension never does. */
 const PATIENCE = 15_000;
 
-/** One request and its reply; fails if the kernel is gone, or does not answer. */
-export async function ask<Reply>(kernel: Kernel, content: Record<string, unknown>): Promise<Reply> {
+/** One request and its reply; fails if the kernel is gone or does not answer, and once `givenUp` says so. */
+export async function ask<Reply>(kernel: Kernel, content: Record<string, unknown>, givenUp?: AbortSignal): Promise<Reply> {
   const message = {
     header: {
       msg_id: randomId(),
@@ -42,6 +42,7 @@ export async function ask<Reply>(kernel: Kernel, content: Record<string, unknown
   };
   const future = kernel.sendControlMessage(message, true, true);
   const timer = setTimeout(() => future.dispose(), PATIENCE);
+  givenUp?.addEventListener("abort", () => future.dispose());
   try {
     const reply = await future.done;
     return reply.content as unknown as Reply;

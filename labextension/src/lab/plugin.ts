@@ -28,7 +28,7 @@ class Crew {
   private readonly problem = h("div", { class: "muse-notice", role: "alert", hidden: true });
   private asked = false;
   private again = false;
-  private ends = 0;
+  private question = new AbortController();
   private readonly close: () => void;
 
   constructor(
@@ -58,12 +58,12 @@ class Crew {
     this.asked = true;
     while (this.again) {
       this.again = false;
-      const ends = this.ends;
+      const { signal } = (this.question = new AbortController());
       try {
-        const state = await ask<KernelState>(this.kernel, { type: "state", document: this.panel.context.path });
+        const state = await ask<KernelState>(this.kernel, { type: "state", document: this.panel.context.path }, signal);
         // An answer that came too late would take back what the kernel has said meanwhile, or speak of a process
         // that has ended.
-        if (!this.again && ends === this.ends) this.take(state.pending, state.running);
+        if (!this.again && !signal.aborted) this.take(state.pending, state.running);
       } catch {
         // The kernel is gone, or the extension in it: it will say so itself if there is something to ask for.
       }
@@ -71,16 +71,17 @@ class Crew {
     this.asked = false;
   }
 
-  /** The kernel has said how many questions wait, and whether something runs. */
-  told(pending: unknown, running: unknown): void {
-    if (!pending) this.take([], running === true);
-    void this.refresh();
+  /** The kernel has said how many questions wait, whether something runs, and whether it wants to hear of the page. */
+  told(pending: unknown, running: unknown, answer: unknown): void {
+    if (pending || running || answer) {
+      if (!pending) this.take([], running === true);
+      void this.refresh();
+    } else this.nothing();
   }
 
   /** The process behind the kernel has ended: nobody waits for an answer, and nothing runs. */
   ended(): void {
-    this.ends++;
-    this.take([], false);
+    this.nothing();
     this.tell({ ok: true });
   }
 
@@ -119,6 +120,13 @@ class Crew {
       this.tell(NO_ANSWER);
     }
     await this.refresh();
+  }
+
+  /** All is known, and there may be nobody left to answer: what waits for an answer would keep newer news waiting. */
+  private nothing(): void {
+    this.again = false;
+    this.question.abort();
+    this.take([], false);
   }
 
   private take(pending: readonly Approval[], running: boolean): void {
@@ -195,7 +203,7 @@ export function makePlugin(shared: Shared): Record<string, unknown> {
         panel.sessionContext.iopubMessage.connect((_context, message: KernelMessage) => {
           const kind = message.header.msg_type;
           const { content } = message;
-          if (kind === "musecode_state") crewOf(panel)?.told(content["pending"], content["running"]);
+          if (kind === "musecode_state") crewOf(panel)?.told(content["pending"], content["running"], content["answer"]);
           else if (kind === "musecode_proposal") void crewOf(panel)?.carryOut(content as unknown as Proposal);
         });
         panel.sessionContext.kernelChanged.connect(() => forget(panel));
