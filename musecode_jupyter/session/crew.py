@@ -8,22 +8,27 @@ from typing import TYPE_CHECKING
 
 from musecode_jupyter.agents.claims.tools import claims_of
 from musecode_jupyter.agents.crew import Crew
+from musecode_jupyter.agents.critiques.text import critiques_of
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.economy import decide
 from musecode_jupyter.agents.mail.box import Mailbox
 from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.prompts import ASK
 from musecode_jupyter.agents.roles.state import role_of, standing
+from musecode_jupyter.agents.tasks.state import OVER, TasksState
+from musecode_jupyter.log.events import Event
 
 if TYPE_CHECKING:
     from musecode_jupyter.session.core import SessionCore
 
 
 LEAD_NAME = "lead"
+_ENDS = frozenset({"goal.met", "goal.cleared", "task.done", "task.abandoned", "critique.reviewed"})
 
 
 def make_crew(core: SessionCore) -> Crew:
     """The crew of a session; nothing is begun."""
+    core.log.on_durable(partial(_release, core))
     box = Mailbox(core.log, core.executor.underway.end, lambda: claims_of(core.log).standings())
     return Crew(
         core.log, core.loop, box, partial(_goal_of, core), partial(_outlived, core), partial(_make_standing, core)
@@ -56,6 +61,43 @@ async def retire(core: SessionCore, name: str, why: str) -> None:
         numbers = replace(mind.context.numbers(Task(name, core.own_place(), 0), core.now()), requests=0.0)
         told = decide(numbers).told(numbers)
     await core.crew.retire(name, why, told)
+
+
+def awaited(core: SessionCore) -> set[str]:
+    """The agents with something to go on with: those that stand, workers of tasks and reviewers of changes that wait.
+
+    Nothing waits of a goal that is met or was cleared.
+    """
+    left = {number for number, goal in core.goals.goals.items() if goal.status != "met" and not goal.cleared}
+    tasks = core.log.state("tasks")
+    assert isinstance(tasks, TasksState)
+    names = {LEAD_NAME, *standing(core.log)}
+    names |= {task.agent for task in tasks.tasks.values() if task.goal in left and task.state not in OVER}
+    for name, put in critiques_of(core.log).passes.items():
+        goal = core.log.get(put.seq).data["goal"]
+        if not put.complete and (goal is None or goal in left):
+            names.add(name)
+    return names
+
+
+async def suspend(core: SessionCore, why: str) -> None:
+    """After a restart: who has something to go on with is suspended, with all that it held; the others are idle."""
+    waits = awaited(core)
+    for name, record in core.agents.agents.items():
+        state = "suspended" if name in waits else "idle"
+        if record.state not in {state, "retired"}:
+            await core.log.append("agent.state", {"state": state, "why": why}, agent=name)
+
+
+def _release(core: SessionCore, event: Event) -> None:
+    """Once the work is over with which suspended agents were to go on, they are idle."""
+    suspended = [name for name, record in core.agents.agents.items() if record.state == "suspended"]
+    if event.kind not in _ENDS or not suspended or not core.log.writable:
+        return
+    waits = awaited(core)
+    for name in suspended:
+        if name not in waits:
+            core.log.post("agent.state", {"state": "idle", "why": "its work is over"}, agent=name, cause=(event.seq,))
 
 
 def _goal_of(core: SessionCore, agent: str) -> int | None:

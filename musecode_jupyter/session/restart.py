@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from musecode_jupyter.agents.roles.state import standing
 from musecode_jupyter.runtime.errors import MuseError
 from musecode_jupyter.session.beside import settle_batches
+from musecode_jupyter.session.crew import suspend
 from musecode_jupyter.session.fork import held_files, lineage_of, settle_fork, settled
 from musecode_jupyter.session.landings import clean_up, settle_landings
 from musecode_jupyter.session.store import unfinished_fork
@@ -49,12 +49,7 @@ async def reconcile(core: SessionCore) -> None:
         await _settle(core, seq, call)
     core.crew.settle()
     await settle_batches(core, f"the session was {happened}")
-    stand = standing(core.log)
-    for name, record in core.agents.agents.items():
-        # Those that stand wait to be woken: what they hold is as it was.
-        if record.state in {"running", "waiting"} or (name in stand and record.state == "idle"):
-            why = "fork" if fresh else "restart"
-            await core.log.append("agent.state", {"state": "suspended", "why": why}, agent=name)
+    await suspend(core, "fork" if fresh else "restart")
     for goal, goal_record in core.goals.goals.items():
         if goal_record.status == "running":
             await core.log.append(
