@@ -170,7 +170,7 @@ class Crew:
         answer, problem = "", NO_ANSWER
         try:
             self._limits[name] = self._steps(name) + MAX_STEPS
-            self._say_what_is_verified(name)
+            self.say_what_is_verified(name)
             self._say_what_changed(name)
             self.mailbox.deliver(name, digest=True, question=question)
             await self.log.flush()
@@ -202,7 +202,7 @@ class Crew:
                 self._refuse(seq, f"{name} did not answer: {why}.")
         self.log.post("agent.retired", {"why": why, "numbers": numbers}, agent=name)
 
-    def _say_what_is_verified(self, name: str) -> None:
+    def say_what_is_verified(self, name: str) -> None:
         """Tell one that has taken the name of another what is verified; all else it finds out anew."""
         state = self.log.state("crew")
         assert isinstance(state, CrewState)

@@ -13,5 +13,8 @@ EMPHASES = {
 }
 """What each pass of a review looks at above all; a pass knows nothing of the others."""
 
+WORKER = "worker-"
+"""Begins the names of workers; a number follows."""
+
 REVIEWERS = {f"reviewer-{emphasis}": emphasis for emphasis in EMPHASES}
 """The agents that review, with the emphasis of each: a conversation each, so that no pass knows of another."""

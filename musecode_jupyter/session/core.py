@@ -46,7 +46,7 @@ from musecode_jupyter.runtime.errors import (
 from musecode_jupyter.runtime.loop import assert_runtime_thread
 from musecode_jupyter.session.beside import make_batches, make_verifier, run_beside
 from musecode_jupyter.session.claims import heed, send_corrections
-from musecode_jupyter.session.crew import LEAD_NAME, ensure_agent, make_agents, make_crew
+from musecode_jupyter.session.crew import LEAD_NAME, make_agents, make_crew, take_up
 from musecode_jupyter.session.ground import make_shadow, own_changes, settle, shadow_text, take_in
 from musecode_jupyter.session.landings import landing_parts
 from musecode_jupyter.session.preflight import GoalSpec, check_goal, check_model, choose_sandbox, landing_branch
@@ -655,7 +655,7 @@ class SessionCore:
             GoalTools(**landing_parts(self, goal, git), loop=self.loop, rest=self._rest),
             goal,
             workers=self.record(goal).workers,
-            agent=partial(ensure_agent, self),
+            agent=partial(take_up, self),
             review=self.settings.review_mode(self.gate.info.profile),
             make_way=self.batches.make_way,
             halt=self._pausing.__setitem__,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from musecode_jupyter.agents.claims.tools import claims_of
+from musecode_jupyter.agents.claims.tools import CLAIM, claims_of
 from musecode_jupyter.agents.crew import Crew
 from musecode_jupyter.agents.critiques.text import critiques_of
 from musecode_jupyter.agents.driver import Driver
@@ -14,6 +14,7 @@ from musecode_jupyter.agents.economy import decide
 from musecode_jupyter.agents.mail.box import Mailbox
 from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.prompts import ASK
+from musecode_jupyter.agents.roles import offered
 from musecode_jupyter.agents.roles.state import role_of, standing
 from musecode_jupyter.agents.tasks.state import OVER, TasksState
 from musecode_jupyter.log.events import Event
@@ -48,6 +49,21 @@ def _outlived(core: SessionCore, task: Task) -> tuple[str, dict[str, float]] | N
     decision, numbers = found
     why = f"keeping it would cost {decision.keep:.4f} USD for the work to come, a new agent {decision.retire:.4f} USD"
     return why, decision.told(numbers)
+
+
+async def take_up(core: SessionCore, name: str, role_name: str) -> None:
+    """Have a worker or reviewer there that is to be given work; one that costs more than a new one gives way to it.
+
+    Not amid work: what is told of that is in its conversation alone.
+    """
+    record = core.agents.agents.get(name)
+    if record is not None and record.state != "retired" and name not in awaited(core):
+        found = _outlived(core, Task(name, core.own_place(), 0, core.goals.active))
+        if found is not None:
+            await core.crew.retire(name, *found)
+    await ensure_agent(core, name, role_name)
+    if CLAIM in (offered(core.log, name) or ()):
+        core.crew.say_what_is_verified(name)
 
 
 async def retire(core: SessionCore, name: str, why: str) -> None:

@@ -15,6 +15,7 @@ from musecode_jupyter.agents.landing.state import FINAL, MergesState
 from musecode_jupyter.agents.landing.tools import HARNESS
 from musecode_jupyter.agents.landing.work import Verdict, Work
 from musecode_jupyter.agents.mind import Task
+from musecode_jupyter.agents.prompts import WORKER
 from musecode_jupyter.agents.tasks.facts import imports_below
 from musecode_jupyter.agents.tasks.graph import TaskSpec, expand, problems_of
 from musecode_jupyter.agents.tasks.propose import proposed
@@ -377,7 +378,7 @@ class FanOutRunner(GoalRunner):
         busy = {self._holds[seq] for seq in running}
         if task.agent and task.agent not in busy:
             return task.agent
-        return next(name for n in range(1, len(busy) + 2) if (name := f"worker-{n}") not in busy)
+        return next(name for n in range(1, len(busy) + 2) if (name := f"{WORKER}{n}") not in busy)
 
     async def stop_worker(self, agent: str, why: str, by: str = "user") -> str:
         """End what `agent` does at once; its task waits for the user, and its work so far is kept. Says so in a line.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from fixtures.crew_scripts import ask, is_explorer
+from fixtures.crew_scripts import Crew, ask, edit, is_explorer
 from fixtures.model_scripts import Answer, Call, ParsedRequest
 from fixtures.model_server import ModelServer
+from fixtures.review_scripts import Reviewed
 from fixtures.session_bench import CHECK, DONE, EDIT, Repo, end, kinds, only, session_on, settings
 
+from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.session import GoalSpec
 from musecode_jupyter.session.agents_view import agents_lines
 from musecode_jupyter.session.api import fork_session
@@ -63,3 +65,30 @@ def test_the_explorer_gives_way_to_a_new_one_that_is_told_what_is_verified(repo:
         finally:
             fork.close()
     assert prove(fork.folder).problem is None
+
+
+def test_workers_and_reviewers_give_way_too_as_they_are_given_other_work(repo: Repo) -> None:
+    names = ("one", "two")
+    repo.commit({"big.txt": "a line of a file with some words in it\n" * 350, **{f"{n}.txt": "wrong\n" for n in names}})
+    # By the number of results that are there: eight of them after the first answer.
+    play = {name: [[AGAIN, *[edit(f"{name}.txt", "wrong", "right")] * 8]] for name in names}
+    script = Reviewed(Crew(play), {"tests": [[AGAIN]]})
+    graph = [
+        {"name": name, "goal": f"Mend {name}.txt.", "accept": [f"grep -q right {name}.txt"], "writes": [f"{name}.txt"]}
+        for name in names
+    ]
+    graph[1]["after"] = ["one"]
+    spec = GoalSpec(TEXT, tuple(f"grep -q right {name}.txt" for name in names), workers=2, tasks=parse_tasks(graph))
+    with ModelServer(script) as server, session_on(server.base_url, repo.root, review="full") as session:
+        assert end(session.start_goal(spec)).met
+        events, folder = session.events(), session.folder
+    retired = only(events, "agent.retired")
+    assert [event.agent for event in retired] == ["worker-1", "reviewer-tests"]
+    assert all(event.data["numbers"]["usd_retire"] < event.data["numbers"]["usd_keep"] for event in retired)
+    made = [event.agent for event in only(events, "agent.created")]
+    assert sorted(each for each in set(made) if made.count(each) == 2) == ["reviewer-tests", "worker-1"]
+    leased = only(events, "task.leased")
+    assert [event.data["agent"] for event in leased] == ["worker-1", "worker-1"]
+    assert retired[0].seq < leased[1].seq
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")

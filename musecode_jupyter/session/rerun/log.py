@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from musecode_jupyter.agents.answers import HARNESS
+from musecode_jupyter.agents.prompts import REVIEWERS, WORKER
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Fold
@@ -30,6 +32,9 @@ WAKES = frozenset({"agent.woken", "batch.settled", "checks.begun"})
 # What shows that several chains of work act as the harness.
 _SIDE_BY_SIDE = frozenset({"task.created", "batch.settled", "checks.begun"})
 _FREE = frozenset({"agent.state", "agent.created", "agent.seeded"})
+# What makes an agent, which it is when it begins something.
+_OTHER_ONE = frozenset({"agent.created", "agent.retired"})
+_MAKES = _OTHER_ONE | {"agent.seeded"}
 
 
 class RerunLog:
@@ -88,12 +93,9 @@ class RerunLog:
         self._world = [
             event
             for event in stretch.events
-            if not issued(event)
-            and event.seq not in states
-            and _answers(event) is None
-            and event.kind != "mail.delivered"
+            if not issued(event) and event.seq not in states and _answers(event) is None and not _of_its_own_time(event)
         ]
-        self._letters = [event for event in stretch.events if event.kind == "mail.delivered"]
+        self._letters = [event for event in stretch.events if _of_its_own_time(event)]
         self._effects = {}
         for event in stretch.events:
             if (asked_by := _answers(event)) is not None and not issued(event):
@@ -116,9 +118,31 @@ class RerunLog:
 
     def deliver(self, to: str, seq: int) -> None:
         """Let come about what mail came into the conversation of `to` up to event `seq`: that is between two steps."""
-        for event in [each for each in self._letters if each.agent == to and each.seq <= seq]:
-            self._letters.remove(event)
-            self._come(event)
+        for event in self._next_of_own(to, seq):
+            self._own(event)
+
+    def begin_anew(self, agent: str) -> None:
+        """Let come about that the conversation of `agent` begins anew, if that is before the next command of it."""
+        following = self.next_by(agent)
+        for event in self._next_of_own(agent, self._newest if following is None else following.seq):
+            if event.kind == "agent.seeded":
+                self._own(event)
+
+    def make(self, agent: str) -> None:
+        """Let come about what makes the agent the one that does what it does next: it is there, or there anew."""
+        following = self.next_by(agent)
+        for event in [each for each in self._letters if each.agent == agent and each.kind in _MAKES]:
+            if following is None or event.seq < following.seq:
+                self._own(event)
+
+    def _next_of_own(self, agent: str, seq: int) -> list[Event]:
+        """What is the agent's own up to event `seq`, as long as it is this one and no other of its name."""
+        mine = [each for each in self._letters if each.agent == agent and each.seq <= seq]
+        return list(takewhile(lambda each: each.kind not in _OTHER_ONE, mine))
+
+    def _own(self, event: Event) -> None:
+        self._letters.remove(event)
+        self._come(event)
 
     def wake(self, before: int) -> bool:
         """Let come about all up to the next turn of a standing agent, or the next review of a batch; False if none
@@ -298,6 +322,13 @@ class RerunLog:
     def state(self, name: str) -> BaseModel:
         """The slice `name` of the fold of what came about."""
         return self._fold.state(name)
+
+
+def _of_its_own_time(event: Event) -> bool:
+    """Whether the event comes about when its agent has got as far as that, whatever others do meanwhile."""
+    if event.kind in _MAKES:
+        return event.agent in REVIEWERS or event.agent.startswith(WORKER)
+    return event.kind == "mail.delivered"
 
 
 def _answers(event: Event) -> int | None:

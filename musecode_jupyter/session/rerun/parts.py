@@ -85,6 +85,7 @@ class Schedule:
         self._waiting.remove(entry)
         # Whoever goes on now sees what happened up to what they do next.
         following = self._log.next_by(agent)
+        self._log.begin_anew(agent)
         later = following is not None and agent != HARNESS and agent not in BESIDE
         self._log.reach(max(event.seq, following.seq - 1) if later and following is not None else event.seq)
         for name in ("call", "request", "approval"):
@@ -213,6 +214,7 @@ class RerunGate:
         following = self._rerun.log.next_of(lambda event: event.agent == agent)
         if agent and following is not None:
             self._rerun.reach(agent, following.seq - 1)
+            self._rerun.log.begin_anew(agent)
             self.expect(agent)
 
     async def complete(

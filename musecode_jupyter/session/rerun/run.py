@@ -364,7 +364,7 @@ class _Work:
         return any(event.kind == "task.created" for event in self._events)
 
     async def _agent(self, agent: str, role: str) -> None:
-        self._log.bring(lambda event: event.agent == agent and event.kind in {"agent.created", "agent.seeded"})
+        self._log.make(agent)
 
     def _git(self) -> Git:
         for event in self._stretch.events:
