@@ -100,10 +100,10 @@ async def retract(core: SessionCore, number: int, why: str) -> str:
     await core.log.append("claim.retracted", {"claim": number, "why": why}, agent="user", cause=(number,))
     await core.log.flush()
     card = fallout(core.log, number).card()
-    resting = await pause_tasks(core, number)
+    card = _with_tasks(card, await pause_tasks(core, number)) + pause_goal(core, number)
     correct(core.log, partial(_say, core), only=(number,), urgent=True)
     await core.log.flush()
-    return _with_tasks(card, resting)
+    return card
 
 
 def send_corrections(core: SessionCore) -> None:
@@ -122,7 +122,7 @@ def heed(core: SessionCore, event: Event) -> None:
             return
         card = fallout(core.log, number).card()
         if core.fan_out is None:
-            core.notices.append(card)
+            core.notices.append(card + pause_goal(core, number))
             correct(core.log, partial(_say, core), only=(number,), urgent=True)
         else:
             core.begin(_went_out(core, number, card), f"fallout of claim {number}")
@@ -149,9 +149,11 @@ async def pause_tasks(core: SessionCore, number: int, by: str = "user") -> list[
     state, crew = claims_state(core), core.fan_out
     if crew is None:
         return []
-    how = state.standings()
-    fallen = [number, *(each for each in dependents(state, number) if how[each].lost)]
-    resting = list(dict.fromkeys(task for claim in fallen for task in resting_tasks(state, claim)))
+    resting = [
+        task
+        for task in dict.fromkeys(task for claim in _fallen(state, number) for task in resting_tasks(state, claim))
+        if not _found_by(state, number, state.tasks[task].agent)
+    ]
     why = f"stopped, because its work relies on claim {number}"
     # All at once: none of them hands its work in while another one is waited for.
     stopped = await asyncio.gather(
@@ -166,6 +168,41 @@ async def pause_tasks(core: SessionCore, number: int, by: str = "user") -> list[
         for task, said in zip(resting, stopped, strict=True)
         if isinstance(said, str) and crew.tasks[task].state == "paused"
     ]
+
+
+def pause_goal(core: SessionCore, number: int) -> str:
+    """Have a goal with one worker pause whose work relies on claim `number`, or on what falls with it; says so.
+
+    It comes to rest between two steps, as where the user asks for that. As it goes on, its agent is told before its
+    first request what is known of the claim.
+    """
+    state, goal = claims_state(core), core.goals.active
+    if goal is None:
+        return ""
+    record, worktree = core.record(goal), core.workspace_state.of_goal(goal)
+    if record.workers > 1 or _found_by(state, number, record.agent):
+        return ""
+    if not any(state.relies(record.agent, each, worktree) for each in _fallen(state, number)):
+        return ""
+    if record.cleared or record.status == "met":
+        return ""
+    told = f"Its work relies on this: {record.agent} is told before it goes on."
+    if record.status != "running" or not core.busy:
+        return f"\nGoal {goal} is {record.status}. {told}"
+    core.pause(goal, f"stopped, because its work relies on claim {number}")
+    return f"\nGoal {goal} pauses before the next step; `%goal resume` goes on with it. {told}"
+
+
+def _fallen(state: ClaimsState, number: int) -> list[int]:
+    """Claim `number`, which went out, and those that fell with it."""
+    how = state.standings()
+    return [number, *(each for each in dependents(state, number) if how[each].lost)]
+
+
+def _found_by(state: ClaimsState, number: int, agent: str) -> bool:
+    """Whether it was the agent itself that found the claim not to be so, or took it back: it goes on knowing that."""
+    claim = state.claims[number]
+    return claim.retracted_by == agent or claim.doubted_by(agent)
 
 
 def _say(
