@@ -15,6 +15,7 @@ from fixtures.review_scripts import Reviewed
 from fixtures.session_bench import DEADLINE_S, Repo, Watch, end, only, session_on
 
 from musecode_jupyter.agents.tasks.propose import parse_tasks
+from musecode_jupyter.agents.verifier.state import VERIFIER
 from musecode_jupyter.session import GoalHandle, GoalSpec, Session
 from musecode_jupyter.session.agents_view import agents_lines
 from musecode_jupyter.session.replay import prove
@@ -72,7 +73,9 @@ def start(session: Session) -> GoalHandle:
 
 
 def states(session: Session) -> dict[str, str]:
-    return session.read(lambda core: {name: record.state for name, record in core.agents.agents.items()})
+    """Of those whom models play; the verifier is there once there was something to check."""
+    found = session.read(lambda core: {name: record.state for name, record in core.agents.agents.items()})
+    return {name: state for name, state in found.items() if name != VERIFIER}
 
 
 def test_after_a_restart_they_are_suspended_and_go_on_and_a_later_goal_takes_the_same_ones(repo: Repo) -> None:
@@ -97,7 +100,7 @@ def test_after_a_restart_they_are_suspended_and_go_on_and_a_later_goal_takes_the
             assert end(session.handle(number)).met
             repo.commit({f"{name}.txt": "wrong\n" for name in NAMES})
             assert end(start(session)).met
-            made = [event.agent for event in only(session.events(), "agent.created")]
+            made = [event.agent for event in only(session.events(), "agent.created") if event.agent != VERIFIER]
             assert made == ["lead", "explorer", "worker-1", *REVIEWERS]
         assert model.all_extend(), "a conversation was begun anew"
         with session_on(server.base_url, repo.root, resume=name, **FULL) as session:

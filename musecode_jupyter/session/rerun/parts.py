@@ -39,7 +39,7 @@ _NO_LIMIT = 2**40
 
 
 ends_with: ContextVar[Event | None] = ContextVar("ends_with", default=None)
-"""The event with which the review of a batch ended within which this code runs, if it is one and has ended."""
+"""The event with which the review or the checks ended within which this code runs, if it is such and has ended."""
 
 
 class Schedule:
@@ -411,7 +411,9 @@ class RerunAnswers:
         del work
         noted = self.rerun.answers_of.get(self.chain, [])
         event = next((each for each in noted if _same(each, question, arguments)), noted[0] if noted else None)
-        if event is None or (self.rerun.stretch.broken_off and not _same(event, question, arguments)):
+        ended = ends_with.get()
+        broken_off = self.rerun.stretch.broken_off or (ended is not None and bool(ended.data["why"]))
+        if event is None or (broken_off and not _same(event, question, arguments)):
             # It was stopped while it asked this.
             await self.rerun.schedule.until(None, HARNESS)
         assert event is not None
