@@ -168,10 +168,11 @@ class ContextKeeper:
     def outlived(self, task: Task, now: datetime) -> tuple[Decision, Numbers] | None:
         """What the ledger says of an agent that is to begin another piece of work, if a new one costs less; else None.
 
-        Asked before the agent hears of the work.
+        Asked before the agent hears of the work. Never of one that was cut off amid a step: its calls have no results
+        yet.
         """
         record = self.talks.record(task.agent)
-        if record.last_answer is None or self.talks.tokens(task.agent) < LEAST_TO_SAVE:
+        if record.last_answer is None or record.open_calls or self.talks.tokens(task.agent) < LEAST_TO_SAVE:
             return None
         numbers = self.numbers(task, now)
         decision = decide(numbers)

@@ -194,8 +194,12 @@ class Crew:
                 self._close(name, woken.seq, answer, problem)
 
     async def retire(self, name: str, why: str, numbers: dict[str, float]) -> None:
-        """End an agent for which there is nothing to come: its turn, and what waits for it, first."""
+        """End an agent for which there is nothing to come: its turn, its calls, and what waits for it, first."""
         await self._end_turn(name)
+        for call in list(self._record(name).open_calls):
+            if call.requested is not None:
+                closed = {"call": call.requested, "output": f"Not made: {name} is retired."}
+                self.log.post("tool.cancelled", closed, agent=name, cause=(call.requested,))
         for seq, letter in list(self.mailbox.state.letters.items()):
             if letter.to == name:
                 self.mailbox.drop(seq, f"{name} is retired")
