@@ -52,6 +52,8 @@ if (tests) {
 async function buildLab(statics) {
   const lab = join(statics, "lab");
   const { name, version, license, description } = JSON.parse(await readFile(join(here, "package.json"), "utf8"));
+  const sheets = [join(statics, "approvals.css"), join(statics, "critiques.css"), join(here, "src", "lab", "panel.css")];
+  const styles = await Promise.all(sheets.map((sheet) => readFile(sheet, "utf8")));
   const built = await build({
     ...watchless,
     format: "iife",
@@ -63,7 +65,7 @@ async function buildLab(statics) {
     minify: true,
     legalComments: "none",
     loader: { ".css": "empty" },
-    define: { APPROVALS_CSS: JSON.stringify(await readFile(join(statics, "approvals.css"), "utf8")) },
+    define: { PANEL_CSS: JSON.stringify(styles.join("\n")) },
   });
   const script = built.outputFiles[0].contents;
   const load = `static/remoteEntry.${createHash("sha256").update(script).digest("hex").slice(0, 16)}.js`;

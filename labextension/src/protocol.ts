@@ -16,6 +16,8 @@
 // Critiques, kernel -> view
 //   {type: "findings", since, upto, findings}       findings that changed at events with since < seq <= upto; a view
 //                                                   whose last seq is below `since` has a gap
+//   {type: "refused", number, problem}              what the user said of a finding was not taken
+//   {type: "gone", why}                             from the page, where it knows that no kernel is there any more
 // Critiques, view -> kernel
 //   {type: "since", seq}                            at render and on a gap: send all that changed after seq
 //   {type: "settle", number, word, text}            what the user says of a finding: answer, accept or withdraw
@@ -160,6 +162,21 @@ export interface FindingsMessage {
   readonly upto: number;
   readonly findings: readonly Finding[];
 }
+
+/** What was said of a finding was not taken. */
+export interface RefusedMessage {
+  readonly type: "refused";
+  readonly number: number;
+  readonly problem: string;
+}
+
+/** No kernel is there any more. */
+export interface GoneMessage {
+  readonly type: "gone";
+  readonly why: string;
+}
+
+export type CritiquesMessage = FindingsMessage | RefusedMessage | GoneMessage;
 
 export type Decision = "approve" | "approve_session" | "approve_workspace" | "deny";
 

@@ -3,15 +3,19 @@
 The JupyterLab extension sends `musecode_request` on the control channel, which the kernel serves on a thread of its
 own, and gets one `musecode_reply`:
 
-- `{type: state, document?}`: `{ok, session, pending, running}`; the cards of the questions that wait
+- `{type: state, document?, since?}`: `{ok, at, session, pending, running, findings}`; the cards of the questions that
+  wait, and `{since, upto, findings}`: the findings that have changed after event `since`
 - `{type: answer, approval, digest, decision, why}`: `{ok, problem?}`
+- `{type: settle, number, word, text}`: `{ok, problem?}`; what the user says of a finding
 - `{type: stop}`: `{ok, problem?}`
 - `{type: applied, proposal, ok, problem}`: what became of a proposal
 
-The kernel says on IOPub, with no cell as parent, that there is something to ask for: `musecode_state` with `{pending,
-running, answer?}`, at each change and every two seconds while something runs or waits, so that a page that was just
-loaded learns of it (where nothing does, a page asks only if it is to `answer`, so that the kernel knows of it); and
-`musecode_proposal` with `{proposal, cell, after, before, source}`.
+The kernel says on IOPub, with no cell as parent, how things stand: `musecode_state` with `{at, session, pending,
+running, findings, settle, answer}`: how many questions wait, the newest event that changed a finding, how many findings
+a goal waits for. It does so at each change, when a front end introduces itself, and every two seconds while something
+runs or waits. A page asks where there is something that it does not know, and if it is to `answer`, so that the kernel
+knows of it. What was said or answered at a later `at` is newer. And it says `musecode_proposal` with `{proposal, cell,
+after, before, source}`.
 """
 
 from __future__ import annotations
@@ -20,22 +24,27 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from musecode_jupyter.jupyter.views.approvals import DECISIONS
+from musecode_jupyter.jupyter.views.critiques import settlement
 from musecode_jupyter.runtime.errors import MuseError, ToolProblem
+from musecode_jupyter.session.critiques import settle
 from musecode_jupyter.tools.notebook import Proposal
 
 if TYPE_CHECKING:
     from musecode_jupyter.jupyter.host import Host
+    from musecode_jupyter.session import Session
 
 logger = logging.getLogger(__name__)
 
 REQUEST, REPLY = "musecode_request", "musecode_reply"
 STATE, PROPOSAL = "musecode_state", "musecode_proposal"
+# With it a front end begins to speak with a kernel.
+INTRODUCTION = "kernel_info_request"
 BEAT_S = 2.0
 SOON_S = 0.05
 # A front end that was not heard of for so long is gone, or its page is.
@@ -55,6 +64,7 @@ class Control:
         self._documents: dict[str, float] = {}
         self._proposals: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._numbers = 0
+        self._introduction: Callable[..., Any] = lambda *_message: None
         self._answered = asyncio.Event()
         self._asked = float("-inf")
         self._soon = False
@@ -64,11 +74,21 @@ class Control:
     def attach(self) -> None:
         """Serve our requests on the control channel; undone by `detach`."""
         self._kernel.control_handlers[REQUEST] = self._serve
+        self._introduction = self._kernel.shell_handlers[INTRODUCTION]
+        self._kernel.shell_handlers[INTRODUCTION] = self._introduced
 
     def detach(self) -> None:
         """Take back `attach`."""
         if self._kernel.control_handlers.get(REQUEST) == self._serve:
             del self._kernel.control_handlers[REQUEST]
+        if self._kernel.shell_handlers.get(INTRODUCTION) == self._introduced:
+            self._kernel.shell_handlers[INTRODUCTION] = self._introduction
+
+    def _introduced(self, *message: Any) -> Any:
+        # A page that was loaded while nothing runs or waits is told how things stand, and shows it.
+        if self._host.open is not None:
+            self._host.thread().loop.call_soon_threadsafe(self.changed)
+        return self._introduction(*message)
 
     async def front_end(self) -> bool:
         """Whether there is a page with the extension.
@@ -99,12 +119,13 @@ class Control:
             self._timer.cancel()
         self._timer = None
         self._soon = False
-        pending, running = len(self._host.pending_cards()), self._host.working()
-        self._publish(STATE, {"pending": pending, "running": running, "answer": answer})
-        if pending or running or self._was_on:
+        standing = self._host.standing()
+        self._say(standing, answer=answer)
+        on = bool(standing["pending"] or standing["running"] or standing["settle"])
+        if on or self._was_on:
             # Once more after the end: the last event is written before its task has ended.
             self._timer = asyncio.get_running_loop().call_later(BEAT_S, self.beat)
-        self._was_on = bool(pending or running)
+        self._was_on = on
 
     def changed(self) -> None:
         """Something happened: pages are told soon, once for many events."""
@@ -120,7 +141,7 @@ class Control:
             self._timer.cancel()
         self._timer = None
         self._soon = self._was_on = False
-        self._publish(STATE, {"pending": 0, "running": False})
+        self._say({"session": None, "pending": 0, "running": False, "findings": 0, "settle": 0})
 
     async def apply(self, proposal: Proposal) -> str:
         """Let the page change the cell; ToolProblem if it cannot, for instance because the cell is gone."""
@@ -169,11 +190,14 @@ class Control:
         session = self._host.open
         try:
             if kind == "state":
+                since = content.get("since")
                 return {
                     "ok": True,
+                    "at": time.monotonic(),
                     "session": None if session is None else session.id,
                     "pending": self._host.pending_cards(),
                     "running": self._host.working(),
+                    "findings": self._host.findings_since(since if type(since) is int else 0),
                 }
             if kind == "applied":
                 future = self._proposals.get(content.get("proposal", 0))
@@ -187,6 +211,8 @@ class Control:
                 return {"ok": True}
             if kind == "answer":
                 return await self._decide(content)
+            if kind == "settle":
+                return await self._settle(session, content)
         except MuseError as problem:
             return {"ok": False, "problem": str(problem)}
         return {"ok": False, "problem": f"There is no request {kind!r}."}
@@ -202,6 +228,16 @@ class Control:
             approval, decision, by="page", why=why if isinstance(why, str) else "", digest=digest
         )
         return {"ok": True}
+
+    async def _settle(self, session: Session, content: dict[str, Any]) -> dict[str, Any]:
+        said = settlement(content)
+        if said is None:
+            return {"ok": False, "problem": "Not a word on a finding: number, word and text are needed."}
+        await settle(session.core, said["number"], said["word"], said["text"])
+        return {"ok": True}
+
+    def _say(self, standing: dict[str, Any], *, answer: bool = False) -> None:
+        self._publish(STATE, {"at": time.monotonic(), **standing, "answer": answer})
 
     def _publish(self, kind: str, content: dict[str, Any]) -> None:
         # A page that is not there is no reason for work to fail.

@@ -22,7 +22,15 @@ from musecode_jupyter.runtime.errors import MuseError, UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
 from musecode_jupyter.session import GoalSpec, Session, Settings, open_session
 from musecode_jupyter.session.changes import unified
-from musecode_jupyter.session.critiques import finding_of, finding_shown, findings_shown, settle
+from musecode_jupyter.session.critiques import (
+    finding_of,
+    finding_shown,
+    findings_shown,
+    findings_since,
+    newest_change,
+    settle,
+    to_settle,
+)
 from musecode_jupyter.session.looks import map_text
 from musecode_jupyter.session.store import SessionEntry, list_sessions
 from musecode_jupyter.session.summary import summarise
@@ -280,6 +288,23 @@ class Host:
         session = self._session
         return session is not None and (session.core.busy or session.core.asking)
 
+    def standing(self) -> dict[str, Any]:
+        """What pages are told of the session in a few words; on the runtime thread."""
+        session = self._session
+        return {
+            "session": None if session is None else session.id,
+            "pending": len(self.pending_cards()),
+            "running": self.working(),
+            "findings": 0 if session is None else newest_change(critiques_of(session.core.log)),
+            "settle": 0 if session is None else to_settle(session.core),
+        }
+
+    def findings_since(self, since: int) -> dict[str, Any]:
+        """The findings that have changed after event `since`; on the runtime thread."""
+        if self._session is None:
+            return {"since": since, "upto": since, "findings": []}
+        return findings_since(critiques_of(self._session.core.log), since)
+
     @contextlib.contextmanager
     def questions_shown(self) -> Iterator[None]:
         """While this thread waits, a question to the user is shown in its cell: there is no other view of it yet."""
@@ -395,7 +420,8 @@ class Host:
             try:
                 await settle(session.core, action["number"], action["word"], action["text"])
             except MuseError as problem:
-                logger.warning("a word on a finding from the widget was not taken: %s", problem)
+                for view in self._critiques:
+                    view.refused(action["number"], str(problem))
 
         self._thread().submit(settled())
 

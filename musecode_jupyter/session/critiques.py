@@ -66,6 +66,23 @@ def findings_shown(state: CritiquesState) -> list[dict[str, Any]]:
     return [finding_shown(finding) for finding in state.findings.values()]
 
 
+def findings_since(state: CritiquesState, since: int) -> dict[str, Any]:
+    """What has changed after event `since`, as a message to a view that has everything up to there."""
+    changed = [finding_shown(each) for each in state.findings.values() if each.changed > since]
+    return {"since": since, "upto": max(since, newest_change(state)), "findings": changed}
+
+
+def newest_change(state: CritiquesState) -> int:
+    """The seq of the event that last raised or changed a finding; 0 if none did."""
+    return max((finding.changed for finding in state.findings.values()), default=0)
+
+
+def to_settle(core: SessionCore) -> int:
+    """How many findings wait for the user, because a goal does not go on before they are settled."""
+    blocked = {number for number, goal in core.goals.goals.items() if goal.status == "blocked"}
+    return sum(each.blocks and each.goal in blocked for each in critiques_of(core.log).findings.values())
+
+
 def finding_shown(finding: Finding) -> dict[str, Any]:
     """One finding as JSON values."""
     return {

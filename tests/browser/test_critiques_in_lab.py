@@ -1,15 +1,16 @@
-"""Findings in a real JupyterLab: they appear on their diff, take the user's word, and outlive a reload."""
+"""Findings in a real JupyterLab: they appear beside the work, in cell and panel, take the user's word, and are kept."""
 
 from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fixtures.crew_scripts import edit
-from fixtures.model_scripts import Answer, Steps
+from fixtures.crew_scripts import edit, read
+from fixtures.model_scripts import Answer, ParsedRequest, Steps
 from fixtures.model_server import ModelServer
 from fixtures.review_scripts import Reviewed, finding, span
 from fixtures.session_bench import Repo
@@ -24,12 +25,27 @@ CELLS = [
     "%load_ext musecode_jupyter",
     "goal = %goal 'mean divides' --verify 'python -c \"import stats; assert stats.mean([2, 4]) == 3\"'",
     "%muse critiques",
+    "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
 ]
+
+
+go_on = threading.Event()
+
+
+class Working(Steps):
+    """The lead: it changes a file, looks at it, so that its change has settled, and has to be let go on from there."""
+
+    def __call__(self, request: ParsedRequest) -> Answer:
+        answer = super().__call__(request)
+        if not answer.calls:
+            go_on.wait(120)
+        return answer
 
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
-    work = Steps([edit("stats.py", "return total", "return total / len(values)"), Answer("It is done.")])
+    change = edit("stats.py", "return total", "return total / len(values)")
+    work = Working([change, read("stats.py"), Answer("It is done.")])
     empty = finding(
         "stats.py",
         5,
@@ -55,25 +71,35 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
             yield lab
 
 
-def test_findings_appear_take_an_answer_and_are_there_after_a_reload(lab: Lab) -> None:
+def test_findings_appear_beside_the_work_take_a_word_and_are_kept(lab: Lab) -> None:
     with chromium_page(height=1300) as page:
         notebook = Notebook(page, lab, "stats/critiques.ipynb")
         notebook.run(0)
         notebook.run(1)
         notebook.run(2)
+        # Raised by reviewers of a change that has settled, while the lead works.
         view = notebook.output(2).locator(".muse-critiques")
         card = view.locator("article", has_text="An empty list is divided by zero.")
         card.wait_for(timeout=90_000)
         place = card.locator(".muse-d-place")
         assert place.inner_text().split() == [">", "5", "+", "return", "total", "/", "len(values)"]
         assert card.locator("strong").inner_text() == "blocking"
-        assert "open: stops landing" in card.locator("summary").inner_text()
+        assert "open: stops the landing" in card.locator("summary").inner_text()
+        assert notebook.output(1).locator(".muse-state").inner_text() == "running"
         view.locator("article", has_text="statistics.mean").locator("summary", has_text="an opinion").wait_for()
-        # The goal has stopped by the time that a click would be lost in a card that is drawn again.
-        notebook.output(1).locator(".muse-state", has_text="blocked").wait_for(timeout=90_000)
-        shot(notebook, "critiques-light")
+
+        # The panel has them too; what is said there reaches the cell.
+        page.get_by_role("button", name="agents at work", exact=True).click()
+        panel = page.locator("#musecode-panel .muse-critiques")
+        panel.locator("article", has_text="An empty list").locator(".muse-d-place").wait_for()
+        loop = panel.locator("article", has_text="sum() says it in a word.")
+        loop.get_by_role("button", name="Withdraw").click()
+        view.locator("article", has_text="sum() says it").locator("summary", has_text="withdrawn").wait_for()
+        shot(notebook, "panel-findings-light")
+        go_on.set()
+        page.get_by_role("button", name="1 finding to settle", exact=True).wait_for(timeout=90_000)
         notebook.theme(dark=True)
-        shot(notebook, "critiques-dark")
+        shot(notebook, "panel-findings-dark")
         notebook.theme(dark=False)
         # By the keyboard alone: the card closes and opens, and its buttons can be reached.
         card.locator("summary").focus()
@@ -84,10 +110,12 @@ def test_findings_appear_take_an_answer_and_are_there_after_a_reload(lab: Lab) -
         card.get_by_label("Your words").fill("Callers never pass one.")
         page.keyboard.press("Enter")
         card.locator("summary", has_text="answered: Callers never pass one.").wait_for()
+        panel.locator("summary", has_text="answered: Callers never pass one.").wait_for()
+        page.locator(".muse-lab-status").wait_for(state="hidden")
         assert not notebook.output(2).locator(".muse-kept").is_visible(), "it is told twice"
-        assert page.script_errors == []  # type: ignore[attr-defined]
         notebook.command("docmanager:save")
         page.wait_for_function("!window.jupyterapp.shell.currentWidget.context.model.dirty")
+        assert page.script_errors == []  # type: ignore[attr-defined]
     saved = json.loads((lab.root / "stats" / "critiques.ipynb").read_text())
     stored = saved["cells"][2]["outputs"][0]["data"]
     assert "Critiques(findings=3" in "".join(stored["text/plain"])
@@ -97,6 +125,14 @@ def test_findings_appear_take_an_answer_and_are_there_after_a_reload(lab: Lab) -
         view = notebook.output(2).locator(".muse-critiques")
         view.locator("summary", has_text="answered: Callers never pass one.").wait_for(timeout=30_000)
         assert view.locator("article").count() == 3
+        # A page that was loaded while nothing runs has them in its panel, and knows when the kernel has ended.
+        notebook.command("musecode:show")
+        panel = page.locator("#musecode-panel .muse-critiques")
+        panel.locator("summary", has_text="answered: Callers never pass one.").wait_for()
+        notebook.run(3, wait=False)
+        panel.get_by_text("The kernel has ended.").wait_for()
+        assert panel.get_by_role("button", name="Answer").is_disabled()
+        shot(notebook, "panel-gone")
 
 
 def shot(notebook: Notebook, name: str) -> None:

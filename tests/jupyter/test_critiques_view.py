@@ -11,7 +11,7 @@ from musecode_jupyter.agents.critiques.state import CritiquesReducer, CritiquesS
 from musecode_jupyter.jupyter.views.critiques import FLUSH_S, CritiquesView
 from musecode_jupyter.jupyter.views.findings_html import critiques_html, critiques_text, rows
 from musecode_jupyter.log.events import Event
-from musecode_jupyter.session.critiques import finding_of, finding_shown, findings_shown
+from musecode_jupyter.session.critiques import finding_of, finding_shown, findings_shown, findings_since
 
 PLACE = {"path": "a.py", "start": 2, "end": 2, "text": "x = 1", "side": "new"}
 RAISED = {
@@ -111,6 +111,29 @@ def test_a_click_says_what_the_user_says() -> None:
     view, _ = Findings().view(actions)
     view.handle({"type": "settle", "number": 10, "word": "withdraw", "text": "wrong"})
     assert actions == [{"type": "settle", "number": 10, "word": "withdraw", "text": "wrong"}]
+
+
+def test_a_word_that_is_not_taken_is_told_until_the_view_is_closed() -> None:
+    """The view said for ever that it was sent."""
+    view, sent = Findings().view([])
+    view.refused(10, "Finding 10 is fixed already.")
+    assert sent == [{"type": "refused", "number": 10, "problem": "Finding 10 is fixed already."}]
+    view.close()
+    view.refused(10, "again")
+    assert len(sent) == 1
+
+
+def test_the_panel_gets_what_has_changed_since_it_asked() -> None:
+    log = Findings()
+    assert findings_since(log.state, 0) == {"since": 0, "upto": 0, "findings": []}
+    log.happens("critique.raised", **RAISED)
+    log.happens("critique.raised", **{**RAISED, "check": "other"})
+    log.happens("critique.answered", "user", critique=10, answer="accepted", text="")
+    said = findings_since(log.state, 11)
+    assert (said["since"], said["upto"]) == (11, 12)
+    assert [(f["number"], f["accepted"]) for f in said["findings"]] == [(10, True)]
+    # A page that knows more than there is, from another session, has nothing taken back by this.
+    assert findings_since(log.state, 40) == {"since": 40, "upto": 40, "findings": []}
 
 
 def test_the_forms_without_scripts_tell_all_and_run_nothing() -> None:

@@ -468,7 +468,9 @@ def test_requests_on_the_control_channel_are_answered_while_a_cell_blocks(start:
     kernel, flag = start(), tmp_path / "flag"
     kernel.run("%load_ext musecode_jupyter")
     kernel.run("%muse cells on")
-    assert control(kernel, type="state") == {"ok": True, "session": None, "pending": [], "running": False}
+    nothing = {"session": None, "pending": [], "running": False, "findings": {"since": 0, "upto": 0, "findings": []}}
+    state = control(kernel, type="state")
+    assert state == {"ok": True, "at": state["at"], **nothing}
     assert control(kernel, type="stop") == {"ok": False, "problem": "No session is open."}
     kernel.run("%muse ask hello")
     kernel.run("import pathlib, time")
@@ -482,6 +484,9 @@ def test_requests_on_the_control_channel_are_answered_while_a_cell_blocks(start:
     assert control(kernel, type="answer", approval="1")["ok"] is False
     missing = control(kernel, type="answer", approval=1, digest="0" * 32, decision="approve")
     assert "Approval 1" in missing["problem"]
+    assert control(kernel, type="settle", number="1", word="answer", text="")["ok"] is False
+    unknown = control(kernel, type="settle", number=1, word="withdraw", text="")
+    assert unknown == {"ok": False, "problem": "There is no finding 1. There are: none yet."}
     assert not blocking.idle
     flag.touch()
     kernel.finish(blocking)

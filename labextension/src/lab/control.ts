@@ -1,13 +1,32 @@
 // The kernel's control channel: answered on a thread of the kernel's own, while a cell blocks and after a reload.
 // The other half, with the messages written down, is musecode_jupyter/jupyter/control.py.
-import type { Approval } from "../protocol";
+import type { Approval, FindingsMessage } from "../protocol";
 import type { Kernel } from "./jupyterlab";
 
+/** How things stand, as the kernel says it by itself. */
+export interface Standing {
+  /** When it was so, on the kernel's clock. */
+  readonly at: number;
+  readonly session: string | null;
+  /** How many questions wait for the user. */
+  readonly pending: number;
+  readonly running: boolean;
+  /** The newest event that raised or changed a finding. */
+  readonly findings: number;
+  /** How many findings a goal waits for. */
+  readonly settle: number;
+  /** The kernel wants to hear of the page, whatever there is to ask. */
+  readonly answer: boolean;
+}
+
+/** The same in full, as it is answered. */
 export interface KernelState {
   readonly ok: boolean;
+  readonly at: number;
   readonly session: string | null;
   readonly pending: readonly Approval[];
   readonly running: boolean;
+  readonly findings: Omit<FindingsMessage, "type">;
 }
 
 export interface Done {

@@ -1,5 +1,5 @@
 // The critiques view: findings of reviews by severity, each on the diff that it speaks of, with what it rests on.
-import type { Finding, FindingsMessage, FindingsSnapshot, RenderContext, Severity } from "../protocol";
+import type { CritiquesMessage, Finding, FindingsSnapshot, RenderContext, Severity } from "../protocol";
 import "./critiques.css";
 import { framed, h, uniqueId } from "./dom";
 import { shapeSvg } from "./format";
@@ -21,12 +21,15 @@ function render({ model: link, el }: RenderContext): () => void {
   let last = 0;
   let connected = false;
   let waited = false;
+  let why = "No running kernel behind this view: it shows what was stored with it.";
   let asked = -1;
   let askedAt = 0;
   let openOnly = false;
   const cards = new Map<number, { card: HTMLElement; key: string }>();
-  /** Words said here that the kernel has not confirmed, by finding. */
-  const sent = new Map<number, string>();
+  /** Words said here that the kernel has not confirmed, by finding, and whether it takes long. */
+  const sent = new Map<number, { word: string; late: boolean; timer: ReturnType<typeof setTimeout> }>();
+  /** Why the last word was not taken, by finding. */
+  const refused = new Map<number, string>();
 
   const title = h("span", { class: "muse-title" });
   const live = h("span", { class: "muse-sr", "aria-live": "polite" });
@@ -48,7 +51,18 @@ function render({ model: link, el }: RenderContext): () => void {
   el.append(root);
   const redraw = framed(draw);
 
-  const onMessage = ((message: FindingsMessage) => {
+  const onMessage = ((message: CritiquesMessage) => {
+    if (message.type === "refused") {
+      taken(message.number);
+      refused.set(message.number, message.problem);
+      redraw();
+    } else if (message.type === "gone") {
+      connected = false;
+      waited = true;
+      why = message.why;
+      for (const number of [...sent.keys()]) taken(number);
+      redraw();
+    }
     if (message.type !== "findings") return;
     connected = true;
     if (message.since > last) {
@@ -62,7 +76,10 @@ function render({ model: link, el }: RenderContext): () => void {
       const old = findings.get(finding.number);
       if (old && old.seq > finding.seq) continue;
       if (!old) fresh.push(finding);
-      if (old?.seq !== finding.seq) sent.delete(finding.number);
+      if (old?.seq !== finding.seq) {
+        taken(finding.number);
+        refused.delete(finding.number);
+      }
       findings.set(finding.number, finding);
     }
     if (fresh.length) live.textContent = fresh.map((f) => `Finding ${f.number}, ${f.severity}, at ${f.where}`).join(". ");
@@ -75,6 +92,11 @@ function render({ model: link, el }: RenderContext): () => void {
   }, SILENCE);
   ask();
   redraw();
+
+  function taken(number: number): void {
+    clearTimeout(sent.get(number)?.timer);
+    sent.delete(number);
+  }
 
   function ask(): void {
     const now = performance.now();
@@ -92,7 +114,7 @@ function render({ model: link, el }: RenderContext): () => void {
     title.textContent = all.length ? `${all.length} finding${all.length === 1 ? "" : "s"}: ${open} open${stops}` : "No findings";
     const lost = waited && !connected;
     notice.hidden = !lost;
-    if (lost) notice.textContent = "No running kernel behind this view: it shows what was stored with it.";
+    if (lost) notice.textContent = why;
     only.hidden = all.length === open;
     const shown = openOnly ? all.filter((f) => f.state === "open") : all;
     const alive = new Set(shown.map((f) => f.number));
@@ -103,7 +125,8 @@ function render({ model: link, el }: RenderContext): () => void {
     }
     let next: Element | null = list.firstElementChild;
     for (const finding of shown) {
-      const key = JSON.stringify([finding, sent.get(finding.number), lost]);
+      const mine = sent.get(finding.number);
+      const key = JSON.stringify([finding, mine?.word, mine?.late, refused.get(finding.number), lost]);
       let entry = cards.get(finding.number);
       if (entry?.key !== key) {
         const card = cardOf(finding, lost);
@@ -167,20 +190,32 @@ function render({ model: link, el }: RenderContext): () => void {
 
   function actions(finding: Finding, lost: boolean): HTMLElement {
     const said = sent.get(finding.number);
-    if (said) return h("div", { class: "muse-actions", role: "status" }, `${said} sent`);
+    if (said) {
+      const how = `%muse critiques ${said.word} ${finding.number}${said.word === "answer" ? " TEXT" : ""}`;
+      const state = said.late ? `${said.word} was sent, but the kernel has not answered. Type ${how} in a cell or console.` : `${said.word} sent`;
+      return h("div", { class: "muse-actions", role: "status" }, state);
+    }
     const text = h("input", { type: "text", class: "muse-input", placeholder: "Your words", "aria-label": `Your words on finding ${finding.number}` });
     const say = (word: string): void => {
       const words = text.value.trim();
       if (word === "answer" && !words) {
+        hint.textContent = "An answer needs your words.";
         text.focus();
         return;
       }
-      sent.set(finding.number, word);
+      const timer = setTimeout(() => {
+        const mine = sent.get(finding.number);
+        if (mine) mine.late = true;
+        redraw();
+      }, SILENCE);
+      sent.set(finding.number, { word, late: false, timer });
+      refused.delete(finding.number);
       link.send({ type: "settle", number: finding.number, word, text: words });
       redraw();
     };
-    const button = (name: string, word: string, hint: string): HTMLButtonElement => {
-      const b = h("button", { type: "button", class: "muse-button", title: hint, disabled: lost }, name);
+    const hint = h("span", { class: "muse-refused", role: "alert" }, refused.get(finding.number) ?? "");
+    const button = (name: string, word: string, title: string): HTMLButtonElement => {
+      const b = h("button", { type: "button", class: "muse-button", title, disabled: lost }, name);
       b.addEventListener("click", () => say(word));
       return b;
     };
@@ -194,11 +229,13 @@ function render({ model: link, el }: RenderContext): () => void {
       button("Answer", "answer", "It stops nothing, for the reason that you give"),
       button("Accept", "accept", "It is to be done before the work lands"),
       button("Withdraw", "withdraw", "It is wrong, or not wanted"),
+      hint,
     );
   }
 
   return () => {
     clearTimeout(silence);
+    for (const { timer } of sent.values()) clearTimeout(timer);
     redraw.cancel();
     link.off("msg:custom", onMessage);
     root.remove();

@@ -152,6 +152,8 @@ export class EventList {
     const height = total * ROW;
     this.rowsHolder.style.height = `${height}px`;
     const view = this.element.clientHeight;
+    // Hidden for a moment, as while the page changes its theme: it has its place again with its size.
+    if (!view) return;
     if (this.follow) this.scrollTo(Math.max(0, height - view));
     else if (this.revealing) this.bring(this.position(this.revealing), view);
     this.revealing = 0;

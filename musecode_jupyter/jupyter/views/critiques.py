@@ -15,6 +15,14 @@ KEPT = 200
 WORDS = ("answer", "accept", "withdraw")
 
 
+def settlement(message: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a page says of a finding, or None if it is not well formed."""
+    number, word, text = message.get("number"), message.get("word"), message.get("text")
+    if type(number) is not int or word not in WORDS or not isinstance(text, str):
+        return None
+    return {"type": "settle", "number": number, "word": word, "text": text}
+
+
 class CritiquesView(LiveView):
     """The live critiques.
 
@@ -69,10 +77,13 @@ class CritiquesView(LiveView):
         if kind == "since" and isinstance(message.get("seq"), int):
             # Even "nothing more" is an answer: it tells the view that a kernel is there.
             self._say_since(message["seq"])
-        elif kind == "settle":
-            number, word, text = message.get("number"), message.get("word"), message.get("text")
-            if type(number) is int and word in WORDS and isinstance(text, str):
-                self._on_action({"type": "settle", "number": number, "word": word, "text": text})
+        elif kind == "settle" and (action := settlement(message)) is not None:
+            self._on_action(action)
+
+    def refused(self, number: int, problem: str) -> None:
+        """What was said of finding `number` was not taken; on the runtime thread."""
+        if not self._closed:
+            self.send({"type": "refused", "number": number, "problem": problem})
 
     def static_html(self) -> str:
         return critiques_html(list(self._findings.values()))
