@@ -27,7 +27,15 @@ CELLS = [
     "%muse critiques",
     "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
 ]
-
+# How many rows of a list can be seen, once what was asked to be drawn is drawn.
+IN_SIGHT = """async list => {
+    await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+    const { top, bottom } = list.getBoundingClientRect();
+    return [...list.querySelectorAll(".muse-row")].filter(row => {
+        const place = row.getBoundingClientRect();
+        return place.bottom > top && place.top < bottom;
+    }).length;
+}"""
 
 go_on = threading.Event()
 
@@ -99,6 +107,8 @@ def test_findings_appear_beside_the_work_take_a_word_and_are_kept(lab: Lab) -> N
         go_on.set()
         page.get_by_role("button", name="1 finding to settle", exact=True).wait_for(timeout=90_000)
         notebook.theme(dark=True)
+        # The page is hidden for a moment as it changes its theme: a list drawn then showed nothing from then on.
+        assert notebook.output(1).locator(".muse-list").evaluate(IN_SIGHT) >= 10
         shot(notebook, "panel-findings-dark")
         notebook.theme(dark=False)
         # By the keyboard alone: the card closes and opens, and its buttons can be reached.
