@@ -10,6 +10,7 @@ from functools import partial
 
 from pydantic import Field
 
+from musecode_jupyter.agents import follow_ups
 from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.claims.retract import seeds
 from musecode_jupyter.agents.claims.tools import CLAIM, claims_of
@@ -18,6 +19,7 @@ from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mail.box import Mailbox
 from musecode_jupyter.agents.mail.hearsay import OPINION, hearsay, standing_behind
 from musecode_jupyter.agents.mind import Task
+from musecode_jupyter.agents.prompts import LEAD
 from musecode_jupyter.agents.roles import Role, offered
 from musecode_jupyter.agents.roles.state import standing
 from musecode_jupyter.agents.state import AgentRecord, AgentsState
@@ -57,7 +59,7 @@ class Crew:
     _turns: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _places: dict[int, Place] = field(default_factory=dict)
     _answers: dict[int, asyncio.Future[str]] = field(default_factory=dict)
-    _limits: dict[str, int] = field(default_factory=dict)
+    _limits: dict[str, tuple[int, int]] = field(default_factory=dict)
     _told: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -118,8 +120,9 @@ class Crew:
         Raises MuseError if a standing agent has come to the limit of model calls of a turn.
         """
         if task.agent in standing(self.log):
-            if self._steps(task.agent) >= self._limits.get(task.agent, MAX_STEPS):
-                raise MuseError(f"no answer after {MAX_STEPS} model calls")
+            end, most = self._limits.get(task.agent, (MAX_STEPS, MAX_STEPS))
+            if self._steps(task.agent) >= end:
+                raise MuseError(f"no answer after {most} model calls")
             self.mailbox.deliver(task.agent, digest=False)
             return
         state = self.log.state("agents")
@@ -155,7 +158,8 @@ class Crew:
     async def _turn(self, name: str, question: int) -> None:
         """One turn, in the place of whoever asked; other questions wait for turns of their own."""
         place, asked = self._places[question], self.mailbox.state.letters[question]
-        goal, why = self.goal_of(asked.sender), f"asked by {asked.sender}"
+        goal = self.goal_of(asked.sender)
+        why = f"asked by {asked.sender}" if asked.asks else f"{follow_ups.WHY} ({asked.topic})"
         if (found := self.outlived(Task(name, place, question, goal))) is not None:
             self.log.post("agent.retired", {"why": found[0], "numbers": found[1]}, agent=name, cause=(question,))
         if self._record(name).state == "retired" and self.make is not None:
@@ -169,7 +173,8 @@ class Crew:
         self.log.post("agent.state", {"state": "running", "why": why}, agent=name)
         answer, problem = "", NO_ANSWER
         try:
-            self._limits[name] = self._steps(name) + MAX_STEPS
+            most = MAX_STEPS if asked.asks else follow_ups.MAX_STEPS
+            self._limits[name] = (self._steps(name) + most, most)
             self.say_what_is_verified(name)
             self._say_what_changed(name)
             self.mailbox.deliver(name, digest=True, question=question)
@@ -190,8 +195,25 @@ class Crew:
             logger.exception("a turn of %s ended in an unexpected error", name)
             problem = f"unexpected {type(error).__name__}: {error}"
         finally:
+            if not asked.asks:
+                self._places.pop(question, None)
             if self.log.writable:
                 self._close(name, woken.seq, answer, problem)
+
+    def look_again(self, number: int, due: follow_ups.Due, place: Place, *, wake: bool) -> None:
+        """Tell an agent that next step `number` of it has come due, in `place`; if `wake`, a turn of it begins."""
+        name = due.step.agent
+        sent = self.mailbox.send(
+            HARNESS,
+            name,
+            subject="follow-up",
+            topic=follow_ups.topic_of(number),
+            text=follow_ups.letter(due),
+            cause=(number, due.by),
+        )
+        if wake and self.opened:
+            self._places[sent.seq] = place
+            self._wake(name)
 
     async def retire(self, name: str, why: str, numbers: dict[str, float]) -> None:
         """End an agent for which there is nothing to come: its turn, its calls, and what waits for it, first."""
@@ -241,6 +263,10 @@ class Crew:
         if hearsay(answer, claimed, how):
             answer = OPINION + answer
         for seq, letter in self.mailbox.acknowledge(name).items():
+            if letter.topic.startswith(follow_ups.NEXT_STEP) and letter.sender == HARNESS and follow_ups.tells(answer):
+                self.mailbox.send(
+                    name, LEAD, subject="note", topic=letter.topic, text=answer, claims=claimed, cause=(seq,)
+                )
             waiting = self._answers.get(seq)
             if waiting is None or waiting.done():
                 continue

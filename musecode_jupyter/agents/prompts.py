@@ -13,6 +13,7 @@ EMPHASES = {
 }
 """What each pass of a review looks at above all; a pass knows nothing of the others."""
 
+LEAD = "lead"
 WORKER = "worker-"
 """Begins the names of workers; a number follows."""
 

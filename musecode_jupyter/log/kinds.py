@@ -13,6 +13,7 @@ from pydantic import Field
 from musecode_jupyter.log.claim_kinds import CLAIM_KINDS
 from musecode_jupyter.log.context_kinds import CONTEXT_KINDS
 from musecode_jupyter.log.critique_kinds import CRITIQUE_KINDS
+from musecode_jupyter.log.follow_up_kinds import FOLLOW_UP_KINDS
 from musecode_jupyter.log.mail_kinds import MAIL_KINDS
 from musecode_jupyter.log.payload import Check, Payload
 from musecode_jupyter.log.role_kinds import ROLE_KINDS
@@ -671,6 +672,7 @@ KINDS: dict[str, type[Payload]] = {
     **CONTEXT_KINDS,
     **CRITIQUE_KINDS,
     **VERIFIER_KINDS,
+    **FOLLOW_UP_KINDS,
     "budget.set": BudgetSet,
     "budget.exceeded": BudgetExceededEvent,
     "secret.redacted": SecretRedacted,

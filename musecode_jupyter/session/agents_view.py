@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from musecode_jupyter.agents.crew_state import CrewState
 from musecode_jupyter.agents.critiques.text import critiques_of
+from musecode_jupyter.agents.follow_ups import follow_ups_of
 from musecode_jupyter.agents.roles.state import role_of, roles_of
 from musecode_jupyter.agents.verifier.checks import checks_of
 from musecode_jupyter.agents.verifier.state import VERIFIER
@@ -36,6 +37,9 @@ def agents_lines(core: SessionCore) -> list[str]:
         elif (put := critiques_of(core.log).passes.get(name)) is not None:
             why = "as the work asks to land" if put.batch is None else f"by batch {put.batch}"
             parts.append(f"woken last: to review {put.scope}, {why} (event {put.seq})")
+        for number, step in follow_ups_of(core.log).waiting.items():
+            if step.agent == name:
+                parts.append(f"next step {number}, once {', '.join(step.paths)} land: {step.what}")
         if name == VERIFIER:
             parts.append(f"{checks_of(core.log).ran} checks run beside the work")
         if held.read:

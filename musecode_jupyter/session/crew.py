@@ -6,14 +6,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.claims.tools import CLAIM, claims_of
 from musecode_jupyter.agents.crew import Crew
 from musecode_jupyter.agents.critiques.text import critiques_of
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.economy import decide
+from musecode_jupyter.agents.follow_ups import MOST_TURNS, follow_ups_of
 from musecode_jupyter.agents.mail.box import Mailbox
 from musecode_jupyter.agents.mind import Task
-from musecode_jupyter.agents.prompts import ASK
+from musecode_jupyter.agents.prompts import ASK, LEAD
 from musecode_jupyter.agents.roles import offered
 from musecode_jupyter.agents.roles.state import role_of, standing
 from musecode_jupyter.agents.tasks.state import OVER, TasksState
@@ -23,13 +25,16 @@ if TYPE_CHECKING:
     from musecode_jupyter.session.core import SessionCore
 
 
-LEAD_NAME = "lead"
+LEAD_NAME = LEAD
+ROOM = 0.75
+"""Of each limit of a goal: beyond that no agent begins a next step that it has set for itself."""
 _ENDS = frozenset({"goal.met", "goal.cleared", "task.done", "task.abandoned", "critique.reviewed"})
 
 
 def make_crew(core: SessionCore) -> Crew:
     """The crew of a session; nothing is begun."""
     core.log.on_durable(partial(_release, core))
+    core.log.on_durable(partial(_look_again, core))
     box = Mailbox(core.log, core.executor.underway.end, lambda: claims_of(core.log).standings())
     return Crew(
         core.log, core.loop, box, partial(_goal_of, core), partial(_outlived, core), partial(_make_standing, core)
@@ -122,7 +127,33 @@ def _goal_of(core: SessionCore, agent: str) -> int | None:
     if active is None:
         return None
     record = core.goals.goals[active]
-    return active if agent in record.agents and not record.final else None
+    # What agents do by themselves is done for the goal that is worked on.
+    return active if (agent in record.agents or agent == HARNESS) and not record.final else None
+
+
+def _look_again(core: SessionCore, event: Event) -> None:
+    """Have agents begin the next steps that have come due with a landing, within the budget of its goal."""
+    if event.kind != "merge.landed" or not core.log.writable:
+        return
+    state = follow_ups_of(core.log)
+    left = MOST_TURNS - state.turns if _has_room(core) else 0
+    for number, due in list(state.due.items()):
+        core.crew.look_again(number, due, core.own_place(), wake=left > 0)
+        left -= 1
+
+
+def _has_room(core: SessionCore) -> bool:
+    active = core.goals.active
+    if active is None or core.goals.goals[active].final:
+        return True
+    goal = core.goals.goals[active]
+    used = (
+        (goal.limit_usd, goal.used_usd),
+        (goal.limit_tokens, goal.used_tokens),
+        (goal.limit_steps, goal.model_calls),
+        (goal.limit_calls, goal.tool_calls),
+    )
+    return all(limit is None or spent <= ROOM * limit for limit, spent in used)
 
 
 async def make_agents(core: SessionCore) -> None:

@@ -9,6 +9,7 @@ from musecode_jupyter.agents.crew_state import CrewReducer
 from musecode_jupyter.agents.critiques.batch_state import BatchesReducer
 from musecode_jupyter.agents.critiques.state import CritiquesReducer
 from musecode_jupyter.agents.economy import EconomyReducer
+from musecode_jupyter.agents.follow_ups import FollowUpsReducer
 from musecode_jupyter.agents.landing.state import MergesReducer
 from musecode_jupyter.agents.mail.state import MailReducer
 from musecode_jupyter.agents.roles.state import RolesReducer
@@ -39,6 +40,7 @@ def all_reducers() -> list[Reducer[Any]]:
         AgentsReducer(),
         MailReducer(),
         CrewReducer(),
+        FollowUpsReducer(),
         RolesReducer(),
         ClaimsReducer(),
         EconomyReducer(),

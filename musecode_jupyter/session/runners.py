@@ -11,6 +11,7 @@ from musecode_jupyter.agents.critiques.finding_tool import REVIEW_ONLY
 from musecode_jupyter.agents.critiques.gate import gate
 from musecode_jupyter.agents.critiques.mode import ReviewMode
 from musecode_jupyter.agents.critiques.review import Change, Reviews
+from musecode_jupyter.agents.follow_ups import FOLLOW_UP_TOOL
 from musecode_jupyter.agents.guided import LOCATE
 from musecode_jupyter.agents.landing.queue import MergeQueue, check_path
 from musecode_jupyter.agents.repomap.tool import MAP
@@ -29,7 +30,7 @@ REPLAYS = 5
 What was recorded under another number is not run again; chain, fold and prompts are checked all the same.
 """
 
-TOOLS = (*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, *CLAIM_TOOLS, *REVIEW_ONLY)
+TOOLS = (*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, *CLAIM_TOOLS, *REVIEW_ONLY, FOLLOW_UP_TOOL)
 """The tools of agents and of this program, beside those of a host; which agent is offered which is its role's."""
 
 

@@ -552,6 +552,7 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
         + (f"; no model is asked{_why(d)}" if not d["steps"] else "")
     ),
     "batch.closed": lambda d: f"the review of batch {d['batch']} has ended{_why(d)}",
+    "follow_up.set": lambda d: f"will look again once {_list(d['paths'])} land: {d['what']}",
     "checks.begun": lambda d: f"the verifier checks the work of {d['agent']}: {_list(d['commands'])}",
     "checks.ended": _checks_ended,
     "budget.set": _budget_set,

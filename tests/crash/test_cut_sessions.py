@@ -113,7 +113,7 @@ def finish(world: World, point: Point, story: Story) -> None:
             short = [handle for handle in goals if not handle.result.met]
             for handle in short:
                 bring_to_its_end(handle)
-            check_calls(list(session.events()), ended=all_agents(session) if short else ())
+            check_calls(list(session.events()), ended=awake(session) if short else ())
         assert {request.status for request in server.requests} <= {200}
     check_end(world, point, story)
     if short:
@@ -126,9 +126,10 @@ def finish(world: World, point: Point, story: Story) -> None:
     assert set(traces) <= {"ran\n"}, "a command ran twice"
 
 
-def all_agents(session: Session) -> set[str]:
-    """Names of the agents that there were."""
-    return set(session.read(lambda core: list(core.agents.agents)))
+def awake(session: Session) -> set[str]:
+    """The agents that went on: a call of one that still sleeps is carried out as it wakes."""
+    agents = session.read(lambda core: {name: record.state for name, record in core.agents.agents.items()})
+    return {name for name, state in agents.items() if state != "suspended"}
 
 
 def bring_to_its_end(handle: GoalHandle) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 from musecode_jupyter.agents.mail.state import Letter, Priority
 
 Subject = Literal[
-    "question", "answer", "task", "claim", "transition", "decision", "budget", "finding", "refusal", "note"
+    "question", "answer", "task", "claim", "transition", "decision", "budget", "finding", "refusal", "follow-up", "note"
 ]
 
 AT_ONCE: Mapping[Subject, str] = {
@@ -21,6 +21,7 @@ AT_ONCE: Mapping[Subject, str] = {
     "decision": "it needs a decision",
     "budget": "it is a notice of budget or tier",
     "refusal": "what the recipient wrote is not passed on",
+    "follow-up": "the recipient wanted to look again then",
     "finding": "it is a proven fault of the recipient's own work",
 }
 """Subjects that pass, with the reason; all else waits for the digest at the end of the turn."""

@@ -33,7 +33,7 @@ from musecode_jupyter.tools.state import OpenCall
 
 T = TypeVar("T")
 
-_NEVER = 2**63
+NEVER = 2**63
 # Sessions of earlier versions were not shortened.
 _NO_LIMIT = 2**40
 
@@ -72,11 +72,11 @@ class Schedule:
 
     def next_seq(self) -> int:
         """The first event that somebody waits for; beyond all events if there is none."""
-        return min((each[0].seq for each in self._waiting if each[0] is not None), default=_NEVER)
+        return min((each[0].seq for each in self._waiting if each[0] is not None), default=NEVER)
 
     def release(self) -> bool:
         """Let the first of what is awaited come about; False if nothing can."""
-        entry = min(self._waiting, key=lambda each: _NEVER if each[0] is None else each[0].seq, default=None)
+        entry = min(self._waiting, key=lambda each: NEVER if each[0] is None else each[0].seq, default=None)
         if entry is None:
             return False
         event, agent, future = entry

@@ -37,6 +37,7 @@ from musecode_jupyter.session.crew import LEAD_NAME
 from musecode_jupyter.session.landings import IN_SHADOW
 from musecode_jupyter.session.rerun.log import RerunLog
 from musecode_jupyter.session.rerun.parts import (
+    NEVER,
     Rerun,
     RerunAnswers,
     RerunApprovals,
@@ -203,6 +204,9 @@ class _Work:
                 if self._log.differs is None and _record_ended(work) and self._schedule.release():
                     continue
                 if all(turn.done() for turn in self._turns):
+                    # What standing agents do by themselves may go on when the work is done.
+                    if self._log.differs is None and self._log.wake(NEVER):
+                        continue
                     break
             if self._log.differs is not None:
                 work.cancel()

@@ -1,0 +1,87 @@
+"""Standing agents set their own next steps, begin them by themselves as they come due, and are bounded in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fixtures.crew_scripts import Looking, look_again
+from fixtures.model_scripts import ParsedRequest
+from fixtures.model_server import ModelServer
+from fixtures.session_bench import Repo, Watch, end, kinds, only, session_on, start
+
+from musecode_jupyter.agents.follow_ups import MOST_WAITING, FollowUpsState
+from musecode_jupyter.session import Session
+from musecode_jupyter.session.agents_view import agents_lines
+from musecode_jupyter.session.replay import prove
+
+
+def state(session: Session) -> FollowUpsState:
+    return session.read(lambda core: core.log.state("follow_ups").model_copy(deep=True))  # type: ignore[return-value]
+
+
+def told(requests: Sequence[ParsedRequest]) -> list[str]:
+    """What the explorer wrote to the lead, in its newest conversation."""
+    texts = [item.get("text", "") for item in requests[-1].items]
+    return [text for text in texts if text.startswith("Mail from explorer")]
+
+
+def test_a_next_step_begins_with_the_landing_that_it_waits_for_and_its_outcome_is_in_the_digest(repo: Repo) -> None:
+    model = Looking(look_again("whether answer.txt is right", "answer.*"), look_again("the others", "other.txt"))
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on", review="off") as session:
+        watch = Watch(session)
+        assert end(start(session)).met
+        landed = watch.until("merge.landed")
+        woken = watch.until("agent.woken", since=landed.seq)
+        note = watch.until("mail.sent", to="lead", priority="digest")
+        watch.until("agent.state", since=woken.seq, state="idle")
+        agents = "\n".join(session.read(agents_lines))
+        repo.write("answer.txt", "wrong\n")
+        repo.commit({})
+        assert end(start(session)).met
+        events, folder = list(session.events()), session.folder
+        left = state(session)
+    assert woken.data["why"].startswith("its own next step")
+    (due,) = [event for event in only(events, "mail.sent") if "You wanted to look again" in event.data["text"]]
+    first, second = only(events, "follow_up.set")[:2]
+    assert due.cause == (first.seq, landed.seq)
+    assert woken.cause == (due.seq,)
+    assert (note.agent, note.data["text"]) == ("explorer", "Opinion: it says right by now.")
+    assert f"next step {second.seq}, once other.txt land: the others" in agents
+    assert len(told(model.asked)) == 1
+    # What does not come due costs nothing: one turn for the question of each goal, and one by itself.
+    assert kinds(events).count("agent.woken") == 3
+    assert second.seq in left.waiting
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def test_who_finds_nothing_tells_nothing_and_no_more_than_three_steps_wait(repo: Repo) -> None:
+    many = [look_again(f"number {number}", "answer.txt") for number in range(MOST_WAITING + 1)]
+    model = Looking(*many, found="Nothing.")
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on", review="off") as session:
+        watch = Watch(session)
+        assert end(start(session)).met
+        woken = watch.until("agent.woken", since=watch.until("merge.landed").seq)
+        watch.until("agent.state", since=woken.seq, state="idle")
+        events, folder = list(session.events()), session.folder
+        left = state(session)
+    assert len(only(events, "follow_up.set")) == MOST_WAITING
+    assert any("next steps of yours wait already" in event.data["output"] for event in only(events, "tool.failed"))
+    assert (left.waiting, left.due) == ({}, {})
+    assert not [event for event in only(events, "mail.sent") if event.agent == "explorer" and event.data["to"] == "lead"
+                and event.data["reply_to"] is None]  # fmt: skip
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def test_beyond_its_share_of_the_goals_limits_it_waits_as_mail(repo: Repo) -> None:
+    """The work takes five of six steps: nobody begins by themselves, and nothing is lost."""
+    model = Looking(look_again("whether it is right", "answer.txt"))
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on", review="off") as session:
+        assert end(start(session, steps=6)).met
+        events, folder = list(session.events()), session.folder
+        waiting = session.read(lambda core: core.crew.mailbox.state.waiting("explorer"))
+    assert [letter.topic for letter in waiting.values()] == [f"next step {only(events, 'follow_up.set')[0].seq}"]
+    assert kinds(events).count("agent.woken") == 1
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
