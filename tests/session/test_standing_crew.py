@@ -104,7 +104,7 @@ def test_an_agent_cannot_use_a_tool_that_its_role_lacks(repo: Repo) -> None:
     assert [event.agent for event in only(events, "file.changed")] == ["lead"]
     (refused,) = only(events, "tool.failed")
     assert refused.agent == "explorer"
-    assert refused.data["output"] == "There is no tool 'edit'. The tools are: check_claim, claim, map, read, search."
+    assert refused.data["output"] == "There is no tool 'edit'. The tools are: check_claim, claim, follow_up, map, read, search."
     assert prove(folder).problem is None
 
 
