@@ -19,7 +19,9 @@ from musecode_jupyter.agents.prompts import ASK, LEAD
 from musecode_jupyter.agents.roles import offered
 from musecode_jupyter.agents.roles.state import role_of, standing
 from musecode_jupyter.agents.tasks.state import OVER, TasksState
+from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.skills.goal_state import GoalsState
 
 if TYPE_CHECKING:
     from musecode_jupyter.session.core import SessionCore
@@ -62,7 +64,7 @@ async def take_up(core: SessionCore, name: str, role_name: str) -> None:
     Not amid work: what is told of that is in its conversation alone.
     """
     record = core.agents.agents.get(name)
-    if record is not None and record.state != "retired" and name not in awaited(core):
+    if record is not None and record.state != "retired" and name not in awaited(core.log):
         found = _outlived(core, Task(name, core.own_place(), 0, core.goals.active))
         if found is not None:
             await core.crew.retire(name, *found)
@@ -84,18 +86,19 @@ async def retire(core: SessionCore, name: str, why: str) -> None:
     await core.crew.retire(name, why, told)
 
 
-def awaited(core: SessionCore) -> set[str]:
+def awaited(log: EventLog) -> set[str]:
     """The agents with something to go on with: those that stand, workers of tasks and reviewers of changes that wait.
 
     Nothing waits of a goal that is met or was cleared.
     """
-    left = {number for number, goal in core.goals.goals.items() if goal.status != "met" and not goal.cleared}
-    tasks = core.log.state("tasks")
+    goals, tasks = log.state("goals"), log.state("tasks")
+    assert isinstance(goals, GoalsState)
     assert isinstance(tasks, TasksState)
-    names = {LEAD_NAME, *standing(core.log)}
+    left = {number for number, goal in goals.goals.items() if goal.status != "met" and not goal.cleared}
+    names = {LEAD_NAME, *standing(log)}
     names |= {task.agent for task in tasks.tasks.values() if task.goal in left and task.state not in OVER}
-    for name, put in critiques_of(core.log).passes.items():
-        goal = core.log.get(put.seq).data["goal"]
+    for name, put in critiques_of(log).passes.items():
+        goal = log.get(put.seq).data["goal"]
         if not put.complete and (goal is None or goal in left):
             names.add(name)
     return names
@@ -103,7 +106,7 @@ def awaited(core: SessionCore) -> set[str]:
 
 async def suspend(core: SessionCore, why: str) -> None:
     """After a restart: who has something to go on with is suspended, with all that it held; the others are idle."""
-    waits = awaited(core)
+    waits = awaited(core.log)
     for name, record in core.agents.agents.items():
         state = "suspended" if name in waits else "idle"
         if record.state not in {state, "retired"}:
@@ -115,7 +118,7 @@ def _release(core: SessionCore, event: Event) -> None:
     suspended = [name for name, record in core.agents.agents.items() if record.state == "suspended"]
     if event.kind not in _ENDS or not suspended or not core.log.writable:
         return
-    waits = awaited(core)
+    waits = awaited(core.log)
     for name in suspended:
         if name not in waits:
             core.log.post("agent.state", {"state": "idle", "why": "its work is over"}, agent=name, cause=(event.seq,))

@@ -34,6 +34,8 @@ _SIDE_BY_SIDE = frozenset({"task.created", "batch.settled", "checks.begun"})
 _FREE = frozenset({"agent.state", "agent.created", "agent.seeded"})
 # What makes an agent, which it is when it begins something.
 _OTHER_ONE = frozenset({"agent.created", "agent.retired"})
+# What an agent is given after that.
+_GIVES = frozenset({"task.leased", "critique.asked"})
 _MAKES = _OTHER_ONE | {"agent.seeded"}
 
 
@@ -128,12 +130,18 @@ class RerunLog:
             if event.kind == "agent.seeded":
                 self._own(event)
 
-    def make(self, agent: str) -> None:
-        """Let come about what makes the agent the one that does what it does next: it is there, or there anew."""
-        following = self.next_by(agent)
-        for event in [each for each in self._letters if each.agent == agent and each.kind in _MAKES]:
-            if following is None or event.seq < following.seq:
-                self._own(event)
+    def make(self, agent: str, *, amid: bool) -> None:
+        """Let come about what makes the agent the one that is given what it is given next: it is there, or there anew.
+
+        `amid` work it stays who it is.
+        """
+        given = self.next_of(lambda event: event.kind in _GIVES and event.data["agent"] == agent)
+        mine = [each for each in self._letters if each.agent == agent and (given is None or each.seq < given.seq)]
+        if amid:
+            mine = list(takewhile(lambda each: each.kind not in _OTHER_ONE, mine))
+        made = [place for place, each in enumerate(mine, 1) if each.kind in _MAKES]
+        for event in mine[: max(made, default=0)]:
+            self._own(event)
 
     def _next_of_own(self, agent: str, seq: int) -> list[Event]:
         """What is the agent's own up to event `seq`, as long as it is this one and no other of its name."""

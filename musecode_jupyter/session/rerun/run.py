@@ -33,7 +33,7 @@ from musecode_jupyter.runtime.answers import answering
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import MuseError
 from musecode_jupyter.session.core import NOT_MADE
-from musecode_jupyter.session.crew import LEAD_NAME
+from musecode_jupyter.session.crew import LEAD_NAME, awaited
 from musecode_jupyter.session.landings import IN_SHADOW
 from musecode_jupyter.session.rerun.log import RerunLog
 from musecode_jupyter.session.rerun.parts import (
@@ -368,7 +368,7 @@ class _Work:
         return any(event.kind == "task.created" for event in self._events)
 
     async def _agent(self, agent: str, role: str) -> None:
-        self._log.make(agent)
+        self._log.make(agent, amid=agent in awaited(cast(EventLog, self._log)))
 
     def _git(self) -> Git:
         for event in self._stretch.events:
