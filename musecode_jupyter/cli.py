@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from musecode_jupyter.runtime.errors import ConfigurationError, GitError, MuseEr
 
 if TYPE_CHECKING:
     from musecode_jupyter.log.events import Event
+    from musecode_jupyter.runtime.effects import LiveEffects
     from musecode_jupyter.runtime.loop import RuntimeThread
     from musecode_jupyter.session import GoalHandle, GoalResult, GoalSpec, Session, Settings
     from musecode_jupyter.session.worktrees import Trees
@@ -104,6 +105,11 @@ def _parser() -> argparse.ArgumentParser:
     quarantine = actions.add_parser("quarantine", help="move one out of the way, with all that it holds")
     quarantine.add_argument("name", metavar="NAME", help="its name or path")
     quarantine.add_argument("why", nargs="*", metavar="WHY", help="the reason, which git shows with its lock")
+
+    trust = commands.add_parser("trust", help="the agents' roles that a repository brings, and whether you trust them")
+    trust.add_argument("word", nargs="?", choices=["on", "off"], help="trust them as their files are now, or no more")
+    trust.add_argument("--repo", default=".", metavar="DIR")
+    trust.set_defaults(run=_trust)
 
     verify = commands.add_parser("verify", help="prove chain, fold and prompts of a session; repairs nothing")
     verify.add_argument("id", help="id of the session, a unique beginning of it, or its folder")
@@ -428,26 +434,52 @@ def _tail(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _worktrees(arguments: argparse.Namespace) -> int:
+@contextlib.contextmanager
+def _without_session() -> Iterator[tuple[LiveEffects, RuntimeThread]]:
+    """What reaches the outside world where no session is opened."""
     from musecode_jupyter.runtime.effects import LiveEffects
     from musecode_jupyter.runtime.loop import RuntimeThread
+
+    effects, runtime = LiveEffects(), RuntimeThread.start()
+    try:
+        yield effects, runtime
+    finally:
+        runtime.call(effects.aclose(), timeout=10)
+        runtime.stop()
+
+
+def _repository(arguments: argparse.Namespace) -> Path:
+    repo = Path(os.path.expanduser(arguments.repo)).resolve()
+    if not repo.is_dir():
+        raise UsageProblem(f"There is no folder {repo}: name the repository with --repo DIR.")
+    return repo
+
+
+def _trust(arguments: argparse.Namespace) -> int:
+    from musecode_jupyter.session import Settings
+    from musecode_jupyter.session.role_trust import RoleTrust
+    from musecode_jupyter.session.visible import visible_text
+
+    repo, home = _repository(arguments), Settings().over(os.environ).home_or_default()
+    with _without_session() as (effects, runtime):
+        roles = runtime.call(RoleTrust.of(repo, home, effects))
+        does = {None: roles.text, "on": roles.trust, "off": roles.distrust}[arguments.word]
+        print(visible_text(runtime.call(does())))
+    return 0
+
+
+def _worktrees(arguments: argparse.Namespace) -> int:
     from musecode_jupyter.session import Settings
     from musecode_jupyter.session.visible import visible_text
     from musecode_jupyter.session.worktrees import Trees
 
-    repo = Path(os.path.expanduser(arguments.repo)).resolve()
-    if not repo.is_dir():
-        raise UsageProblem(f"There is no folder {repo}: name the repository with --repo DIR.")
+    repo = _repository(arguments)
     if arguments.action == "reclaim" and arguments.discard and arguments.name is None:
         raise UsageProblem("--discard needs the NAME of the one worktree that is to go.")
     home = Settings().over(os.environ).home_or_default()
-    effects, runtime = LiveEffects(), RuntimeThread.start()
-    try:
+    with _without_session() as (effects, runtime):
         trees = runtime.call(Trees.of(repo, home, effects))
         status, text = _with_worktrees(arguments, trees, runtime)
-    finally:
-        runtime.call(effects.aclose(), timeout=10)
-        runtime.stop()
     if status == 0:
         print(visible_text(text))
     else:

@@ -146,6 +146,39 @@ class TestGround:
         assert repo.git("show", "main:answer.txt") == "right"
 
 
+def test_roles_are_trusted_and_no_more_without_a_session(command: Command, repo: Repo, home: Path) -> None:
+    role = "---\npurpose: Knows the data.\ntools: read\nwakes: mail\n---\nAnswer with the column.\n"
+    here = ("--repo", str(repo.root))
+    command.refused(2, "This repository brings no roles", "trust", "on", *here)
+    assert command("trust", *here).out.startswith("This repository brings no roles")
+    (repo.root / ".musecode" / "roles").mkdir(parents=True)
+    repo.commit({".musecode/roles/librarian.md": role})
+    assert "librarian: Knows the data. Tools: read. not trusted (" in command("trust", *here).out
+    done = command("trust", "on", *here)
+    assert (done.code, done.out.splitlines()) == (
+        0,
+        [
+            "Trusted: librarian: Knows the data. Tools: read.",
+            "Sessions that are opened or resumed from now on use them.",
+        ],
+    )
+    assert command("trust", "on", *here).code == 0, "twice is once"
+    assert not (home / "sessions").exists(), "no session is needed for that"
+    with session_on(ADDRESS, repo.root, crew="on") as session:
+        assert list(session.read(lambda core: core.agents.agents)) == ["lead", "explorer", "librarian"]
+        assert len(session.rules.held) == 1
+        session.allow("land on main", scope="workspace")
+    repo.commit({".musecode/roles/librarian.md": role.replace("column", "row")})
+    assert "changed since you trusted it" in command("trust", *here).out
+    assert command("trust", "off", *here).out == "Not trusted any more: librarian.\n"
+    assert command("trust", "off", *here).out == "No role of this repository is trusted.\n"
+    with session_on(ADDRESS, repo.root, crew="on") as session:
+        assert list(session.read(lambda core: core.agents.agents)) == ["lead", "explorer"]
+        assert [each.name for each in session.rules.held.values()] == ["land on main"]
+    command.refused(2, "There is no folder", "trust", "--repo", str(repo.root / "nowhere"))
+    assert command("trust", "maybe", *here).code == 2
+
+
 class TestExitCodes:
     def test_met_is_0_and_shows_the_landed_diff(self, command: Command, repo: Repo, server: ModelServer) -> None:
         done = command(*run(repo, as_json=False))

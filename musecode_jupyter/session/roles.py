@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,22 +79,58 @@ def read_role(root: Path, name: str, tools: Collection[str] = READERS) -> RoleFi
 async def roles_text(core: SessionCore) -> str:
     """What roles there are, whether each is trusted, and whether this session uses it."""
     root = await core.repository()
-    names = await core.effects.disk(list_roles, root)
-    trusted, used = _trusted(core), roles_of(core.log).roles
+    trusted = {name: digest for name, (_, digest) in _trusted(core).items()}
+    used = {name: role.digest for name, role in roles_of(core.log).roles.items()}
+    files = await core.effects.disk(read_roles, root, {*trusted, *used})
+    return told(files, trusted, used, "`%muse trust on` lets agents of these roles stand, `%muse trust off` takes that")
+
+
+def read_roles(root: Path, more: Collection[str] = ()) -> list[RoleFile]:
+    """The role files below `root`, and those named in `more`, by name. Blocks; raises as `list_roles`."""
+    return [read_role(root, name) for name in sorted({*list_roles(root), *more})]
+
+
+def told(files: Sequence[RoleFile], trusted: Mapping[str, str], used: Mapping[str, str], remedy: str) -> str:
+    """A line for each role: what it is for, whether it is trusted, as `trusted` has the digests of those that are, and
+    whether it is in use, as `used` has them. `remedy` begins the last line."""
     lines = []
-    for name in sorted({*names, *trusted, *used}):
-        file = await core.effects.disk(read_role, root, name)
+    for file in files:
+        name = file.name
         if file.problem:
             lines.append(file.problem)
             continue
         how = "not trusted" if name not in trusted else "trusted"
-        if name in trusted and trusted[name][1] != file.digest:
+        if name in trusted and trusted[name] != file.digest:
             how = "changed since you trusted it"
-        uses = "" if name not in used else ", in use" if used[name].digest == file.digest else ", in use as it was"
+        uses = "" if name not in used else ", in use" if used[name] == file.digest else ", in use as it was"
         lines.append(f"{name}: {file.purpose} Tools: {', '.join(file.tools)}. {how}{uses} ({file.path})")
-    if not lines:
-        return NO_ROLES
-    return "\n".join([*lines, "`%muse trust on` lets agents of these roles stand, `%muse trust off` takes that back."])
+    return "\n".join([*lines, f"{remedy} back."]) if lines else NO_ROLES
+
+
+def usable(root: Path) -> tuple[list[RoleFile], list[str]]:
+    """The role files below `root` that can be trusted, and a line for each that cannot. Blocks.
+
+    Raises UsageProblem if there are none, or none that can be used.
+    """
+    names = list_roles(root)
+    found = [read_role(root, name) for name in names[:MAX_ROLES]]
+    good = [file for file in found if not file.problem]
+    problems = [file.problem for file in found if file.problem]
+    if len(names) > MAX_ROLES:
+        problems.append(f"At most {MAX_ROLES} roles are taken; left out: {', '.join(names[MAX_ROLES:])}.")
+    if not good:
+        raise UsageProblem("\n".join(problems) or NO_ROLES)
+    return good, problems
+
+
+def rule_of(file: RoleFile) -> Rule:
+    """The rule by which the user trusts this file as it is."""
+    return Rule(form="role", text=file.name, programs=(file.digest,), place="checkout")
+
+
+def trusted_line(file: RoleFile) -> str:
+    """That the role is trusted now."""
+    return f"Trusted: {file.name}: {file.purpose} Tools: {', '.join(file.tools)}."
 
 
 async def trust(core: SessionCore) -> str:
@@ -102,22 +138,13 @@ async def trust(core: SessionCore) -> str:
 
     Raises UsageProblem if there are none, or none that can be used.
     """
-    root = await core.repository()
-    names = await core.effects.disk(list_roles, root)
-    found = [await core.effects.disk(read_role, root, name) for name in names[:MAX_ROLES]]
-    good = [file for file in found if not file.problem]
-    problems = [file.problem for file in found if file.problem]
-    if len(names) > MAX_ROLES:
-        problems.append(f"At most {MAX_ROLES} roles are taken; left out: {', '.join(names[MAX_ROLES:])}.")
-    if not good:
-        raise UsageProblem("\n".join(problems) or NO_ROLES)
+    good, problems = await core.effects.disk(usable, await core.repository())
     trusted = _trusted(core)
     for file in good:
         if file.name in trusted and trusted[file.name][1] != file.digest:
             await core.rules.remove(trusted[file.name][0], by="trust")
-        rule = Rule(form="role", text=file.name, programs=(file.digest,), place="checkout")
-        await core.rules.add(rule, "workspace", by="trust")
-    lines = [f"Trusted: {file.name}: {file.purpose} Tools: {', '.join(file.tools)}." for file in good]
+        await core.rules.add(rule_of(file), "workspace", by="trust")
+    lines = [trusted_line(file) for file in good]
     if not core.with_crew:
         lines.append("No agents stand in this session (MUSECODE_CREW, profile), so nobody asks them.")
     elif core.busy or core.asking or core.starting:
@@ -135,9 +162,12 @@ async def distrust(core: SessionCore) -> str:
     for number, _ in trusted.values():
         await core.rules.remove(number, by="trust")
     await _drop(core, roles_of(core.log).roles, "not trusted any more")
-    return (
-        f"Not trusted any more: {', '.join(sorted(trusted))}." if trusted else "No role of this repository is trusted."
-    )
+    return not_trusted(trusted)
+
+
+def not_trusted(names: Collection[str]) -> str:
+    """That these roles are not trusted any more."""
+    return f"Not trusted any more: {', '.join(sorted(names))}." if names else "No role of this repository is trusted."
 
 
 async def take_roles(core: SessionCore) -> None:
