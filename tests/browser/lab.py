@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 TOKEN = "browser-tests"
+POLL_MS = 50
 CHROMIUM_ARGS = [
     "--headless",
     "--no-sandbox",
@@ -34,6 +35,12 @@ CHROMIUM_ARGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+]
+# As Playwright has it where it starts the browser: pages that nobody looks at are no slower.
+_ALWAYS_AWAKE = [
+    "--disable-background-timer-throttling",
+    "--disable-backgrounding-occluded-windows",
+    "--disable-renderer-backgrounding",
 ]
 _CHROMIUM_PATHS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _QUIET = {
@@ -60,6 +67,38 @@ class Lab:
     url: str
     root: Path
     log: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def folder(self, name: str, **environment: str) -> Iterator[Path]:
+        """Where a folder below `root` may be made; its kernels have this environment too, and end with the context."""
+        kept = self.root.parent / "environment" / f"{name}.json"
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_text(json.dumps(environment))
+        try:
+            yield self.root / name
+        finally:
+            self.end_kernels()
+
+    def end_kernels(self) -> None:
+        """End every kernel, as its user does who goes home."""
+        for session in json.loads(self._ask("api/sessions")):
+            self._ask(f"api/sessions/{session['id']}", "DELETE")
+
+    def _ask(self, path: str, method: str = "GET") -> bytes:
+        request = urllib.request.Request(f"{self.url}{path}?token={TOKEN}", method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            content: bytes = answer.read()
+        return content
+
+
+# One server has the folders of several tests: what their kernels are told is found by the folder that they start in.
+_STARTUP = """
+import json, os, pathlib
+kept = pathlib.Path({root!r}, "environment", pathlib.Path.cwd().name + ".json")
+if kept.exists():
+    os.environ |= json.loads(kept.read_text())
+del json, os, pathlib, kept
+"""
 
 
 @contextmanager
@@ -92,6 +131,9 @@ def start_lab(
         environment[name] = str(root / folder)
     work = root / "work"
     work.mkdir(exist_ok=True)
+    startup = root / "ipython" / "profile_default" / "startup" / "environment.py"
+    startup.parent.mkdir(parents=True, exist_ok=True)
+    startup.write_text(_STARTUP.format(root=str(root)))
     for name, values in {**_QUIET, **(settings or {})}.items():
         path = root / "settings" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -171,16 +213,51 @@ def of_lab_alone(stack: str) -> bool:
 
 
 @contextmanager
-def chromium_page(width: int = 1400, height: int = 1000) -> Iterator[Page]:
-    """A page in a new Chromium; errors of our scripts are collected in the list `page.script_errors`."""
+def start_chromium(folder: Path, timeout: float = 60) -> Iterator[str]:
+    """A Chromium of its own, with its profile in `folder`; yields the address that `chromium_page` takes.
+
+    The scripts of JupyterLab that it has once loaded and compiled serve all pages of the server.
+    """
+    executable = find_chromium()
+    assert executable is not None, "no Chromium: set MUSECODE_CHROMIUM"
+    command = [executable, *CHROMIUM_ARGS, *_ALWAYS_AWAKE, f"--user-data-dir={folder}", "--remote-debugging-port=0"]
+    with subprocess.Popen(
+        [*command, "about:blank"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            # It writes down its port, then its path, once it listens.
+            said, deadline = folder / "DevToolsActivePort", time.monotonic() + timeout
+            while not said.exists() or said.read_text().count("\n") < 1:
+                assert process.poll() is None, "Chromium has ended"
+                assert time.monotonic() < deadline, "Chromium does not start"
+                time.sleep(0.02)
+            port, path = said.read_text().split()
+            yield f"ws://127.0.0.1:{port}{path}"
+        finally:
+            process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@contextmanager
+def chromium_page(width: int = 1400, height: int = 1000, *, running: str | None = None) -> Iterator[Page]:
+    """A page in a new Chromium, or in one that is `running`; errors of our scripts are collected in the list
+    `page.script_errors`."""
     from playwright.sync_api import sync_playwright
 
     executable = find_chromium()
     assert executable is not None, "no Chromium: set MUSECODE_CHROMIUM"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=CHROMIUM_ARGS)
-        try:
+        if running is None:
+            browser = playwright.chromium.launch(executable_path=executable, args=CHROMIUM_ARGS)
             page = browser.new_page(viewport={"width": width, "height": height})
+        else:
+            browser = playwright.chromium.connect_over_cdp(running)
+            page = browser.contexts[0].new_page()
+            page.set_viewport_size({"width": width, "height": height})
+        try:
             errors: list[str] = []
             page.on(
                 "pageerror",
@@ -189,6 +266,7 @@ def chromium_page(width: int = 1400, height: int = 1000) -> Iterator[Page]:
             page.script_errors = errors  # type: ignore[attr-defined]
             yield page
         finally:
+            page.close()
             browser.close()
 
 
@@ -216,10 +294,14 @@ class Notebook:
         self.page = page
         page.goto(f"{lab.url}lab/tree/{name}?token={TOKEN}&reset", wait_until="domcontentloaded")
         deadline = timeout * 1000
-        page.wait_for_function("window.jupyterapp?.shell?.currentWidget?.sessionContext", timeout=deadline)
+        # Not at each frame, by default: a page that has frames to draw has less time to load.
+        page.wait_for_function(
+            "window.jupyterapp?.shell?.currentWidget?.sessionContext", timeout=deadline, polling=POLL_MS
+        )
         page.wait_for_function(
             "window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'",
             timeout=deadline,
+            polling=POLL_MS,
         )
 
     def run(self, index: int, wait: bool = True) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fixtures.make_repo import make_repo
 from fixtures.model_server import Answer, Call, ModelServer, ParsedRequest, RepairModel, load_repairs
-from lab import TOKEN, Lab, Notebook, chromium_page, find_chromium, start_lab, write_notebook
+from lab import TOKEN, Lab, Notebook, chromium_page, find_chromium, write_notebook
 
 import musecode_jupyter
 
@@ -64,25 +64,24 @@ def script(request: ParsedRequest) -> Answer:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    folder = tmp_path_factory.mktemp("control")
+def lab(jupyter: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with ModelServer(script) as server:
         environment = {
             "MUSECODE_BASE_URL": server.base_url,
             "MUSECODE_MODEL": "muse-spark-1.3",
-            "MUSECODE_HOME": str(folder / "home"),
+            "MUSECODE_HOME": str(tmp_path_factory.mktemp("control")),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
-        with start_lab(folder / "lab", env=environment) as lab:
-            make_repo("intervals", lab.root / "intervals")
-            write_notebook(lab.root / "intervals" / "control.ipynb", CELLS)
-            write_notebook(lab.root / "intervals" / "proposal.ipynb", PROPOSAL)
-            yield lab
+        with jupyter.folder("control", **environment) as folder:
+            make_repo("intervals", folder)
+            write_notebook(folder / "control.ipynb", CELLS)
+            write_notebook(folder / "proposal.ipynb", PROPOSAL)
+            yield jupyter
 
 
-def test_a_question_is_answered_after_a_reload_amid_a_cell(lab: Lab) -> None:
-    with chromium_page(height=1200) as page:
-        notebook = Notebook(page, lab, "intervals/control.ipynb")
+def test_a_question_is_answered_after_a_reload_amid_a_cell(lab: Lab, chromium: str) -> None:
+    with chromium_page(height=1200, running=chromium) as page:
+        notebook = Notebook(page, lab, "control/control.ipynb")
         notebook.run(0)
         notebook.run(1)
         status = page.get_by_role("button", name="1 approval waits", exact=True)
@@ -90,7 +89,7 @@ def test_a_question_is_answered_after_a_reload_amid_a_cell(lab: Lab) -> None:
         notebook.command("docmanager:save")
         notebook.run(2, wait=False)
         page.wait_for_function("window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'busy'")
-        page.goto(f"{lab.url}lab/tree/intervals/control.ipynb?token={TOKEN}", wait_until="domcontentloaded")
+        page.goto(f"{lab.url}lab/tree/control/control.ipynb?token={TOKEN}", wait_until="domcontentloaded")
         status.wait_for(timeout=60_000)
         status.click()
         panel = page.locator("#musecode-panel")
@@ -99,15 +98,14 @@ def test_a_question_is_answered_after_a_reload_amid_a_cell(lab: Lab) -> None:
         panel.get_by_role("button", name="Approve once").click()
         # The reloaded page does not know the cell that runs; the kernel does, and says how it went.
         page.wait_for_function("document.querySelector('.muse-lab-status').hidden", timeout=60_000)
-        fresh = Notebook(page, lab, "intervals/control.ipynb")
-        fresh.run(3)
-        fresh.wait_text(3, "how it ended: met")
+        notebook.run(3)
+        notebook.wait_text(3, "how it ended: met")
         assert page.script_errors == []  # type: ignore[attr-defined]
 
 
-def test_a_cell_is_changed_once_the_user_agrees_and_its_neighbours_are_not(lab: Lab) -> None:
-    with chromium_page(height=1200) as page:
-        notebook = Notebook(page, lab, "intervals/proposal.ipynb")
+def test_a_cell_is_changed_once_the_user_agrees_and_its_neighbours_are_not(lab: Lab, chromium: str) -> None:
+    with chromium_page(height=1200, running=chromium) as page:
+        notebook = Notebook(page, lab, "control/proposal.ipynb")
         # At first the kernel knows the cell by its number only: it ran before there was anybody to note its id.
         mended = ["value = 1\nvalue / 2", *PROPOSAL[1:]]
         for number in (1, 2):

@@ -14,7 +14,7 @@ from fixtures.model_scripts import Answer, ParsedRequest, Steps
 from fixtures.model_server import ModelServer
 from fixtures.review_scripts import Reviewed, finding, span
 from fixtures.session_bench import Repo
-from lab import Lab, Notebook, chromium_page, find_chromium, start_lab, write_notebook
+from lab import Lab, Notebook, chromium_page, find_chromium, write_notebook
 
 pytestmark = [
     pytest.mark.browser,
@@ -51,7 +51,7 @@ class Working(Steps):
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+def lab(jupyter: Lab, tmp_path: Path) -> Iterator[Lab]:
     change = edit("stats.py", "return total", "return total / len(values)")
     work = Working([change, read("stats.py"), Answer("It is done.")])
     empty = finding(
@@ -68,19 +68,22 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     )
     script = Reviewed(work, {"correctness": [[empty], []], "simplicity": [[loop, long], []]})
     with ModelServer(script) as server:
-        monkeypatch.setenv("MUSECODE_BASE_URL", server.base_url)
-        monkeypatch.setenv("MUSECODE_MODEL", "muse-spark-1.3")
-        monkeypatch.setenv("MUSECODE_HOME", str(tmp_path / "home"))
-        monkeypatch.setenv("MUSECODE_REVIEW", "full")
-        with start_lab(tmp_path / "lab") as lab:
-            repo = Repo(lab.root / "stats")
+        environment = {
+            "MUSECODE_BASE_URL": server.base_url,
+            "MUSECODE_MODEL": "muse-spark-1.3",
+            "MUSECODE_HOME": str(tmp_path / "home"),
+            "MUSECODE_REVIEW": "full",
+        }
+        with jupyter.folder("stats", **environment) as folder:
+            repo = Repo(folder)
             repo.commit({"stats.py": BEFORE})
-            write_notebook(lab.root / "stats" / "critiques.ipynb", CELLS)
-            yield lab
+            write_notebook(folder / "critiques.ipynb", CELLS)
+            yield jupyter
+            go_on.set()
 
 
-def test_findings_appear_beside_the_work_take_a_word_and_are_kept(lab: Lab) -> None:
-    with chromium_page(height=1300) as page:
+def test_findings_appear_beside_the_work_take_a_word_and_are_kept(lab: Lab, chromium: str) -> None:
+    with chromium_page(height=1300, running=chromium) as page:
         notebook = Notebook(page, lab, "stats/critiques.ipynb")
         notebook.run(0)
         notebook.run(1)
@@ -130,7 +133,7 @@ def test_findings_appear_beside_the_work_take_a_word_and_are_kept(lab: Lab) -> N
     stored = saved["cells"][2]["outputs"][0]["data"]
     assert "Critiques(findings=3" in "".join(stored["text/plain"])
     assert "An empty list is divided by zero." in "".join(stored["text/html"])
-    with chromium_page(height=1300) as page:
+    with chromium_page(height=1300, running=chromium) as page:
         notebook = Notebook(page, lab, "stats/critiques.ipynb")
         view = notebook.output(2).locator(".muse-critiques")
         view.locator("summary", has_text="answered: Callers never pass one.").wait_for(timeout=30_000)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from fixtures.make_repo import make_repo
 from fixtures.model_server import Answer, ModelServer, ParsedRequest, RepairModel, load_repairs
-from lab import Lab, Notebook, chromium_page, find_chromium, start_lab, write_notebook
+from lab import Lab, Notebook, chromium_page, find_chromium, write_notebook
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -54,21 +55,20 @@ def script(request: ParsedRequest) -> Answer:
     return Answer("late")
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    folder = tmp_path_factory.mktemp("ends")
+@pytest.fixture
+def lab(jupyter: Lab, tmp_path: Path) -> Iterator[Lab]:
     with ModelServer(script) as server:
         environment = {
             "MUSECODE_BASE_URL": server.base_url,
             "MUSECODE_MODEL": "muse-spark-1.3",
-            "MUSECODE_HOME": str(folder / "home"),
+            "MUSECODE_HOME": str(tmp_path / "home"),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
-        with start_lab(folder / "lab", env=environment) as lab:
-            make_repo("intervals", lab.root / "intervals")
-            write_notebook(lab.root / "intervals" / "ends.ipynb", CELLS)
-            yield lab
-        released.set()
+        with jupyter.folder("ends", **environment) as folder:
+            make_repo("intervals", folder)
+            write_notebook(folder / "ends.ipynb", CELLS)
+            yield jupyter
+            released.set()
 
 
 def status(page: Page) -> Locator:
@@ -84,9 +84,9 @@ def waits(page: Page) -> None:
     panel(page).locator(".muse-card-state", has_text="waits").wait_for(state="attached")
 
 
-def test_nothing_is_left_of_what_has_ended(lab: Lab) -> None:
-    with chromium_page(height=1200) as page:
-        notebook = Notebook(page, lab, "intervals/ends.ipynb")
+def test_nothing_is_left_of_what_has_ended(lab: Lab, chromium: str) -> None:
+    with chromium_page(height=1200, running=chromium) as page:
+        notebook = Notebook(page, lab, "ends/ends.ipynb")
         notebook.run(LOAD)
         notebook.run(HOLD, wait=False)
         page.get_by_role("button", name="agents at work", exact=True).click(timeout=60_000)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fixtures.make_repo import make_repo
 from fixtures.model_server import ModelServer, RepairModel, load_repairs
-from lab import TOKEN, Lab, Notebook, chromium_page, find_chromium, start_lab, write_notebook
+from lab import Lab, Notebook, chromium_page, find_chromium, write_notebook
 
 pytestmark = [
     pytest.mark.browser,
@@ -34,22 +33,24 @@ CELLS = [
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+def lab(jupyter: Lab, tmp_path: Path) -> Iterator[Lab]:
     with ModelServer(RepairModel(load_repairs("intervals"))) as server:
-        monkeypatch.setenv("MUSECODE_BASE_URL", server.base_url)
-        monkeypatch.setenv("MUSECODE_MODEL", "muse-spark-1.3")
-        monkeypatch.setenv("MUSECODE_HOME", str(tmp_path / "home"))
-        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-        with start_lab(tmp_path / "lab") as lab:
-            make_repo("intervals", lab.root / "intervals")
-            write_notebook(lab.root / "intervals" / "goal.ipynb", CELLS)
-            yield lab
+        environment = {
+            "MUSECODE_BASE_URL": server.base_url,
+            "MUSECODE_MODEL": "muse-spark-1.3",
+            "MUSECODE_HOME": str(tmp_path / "home"),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }
+        with jupyter.folder("goal", **environment) as folder:
+            make_repo("intervals", folder)
+            write_notebook(folder / "goal.ipynb", CELLS)
+            yield jupyter
 
 
-def test_goal_is_met_after_a_click_on_approve(lab: Lab) -> None:
-    repo = lab.root / "intervals"
-    with chromium_page(height=1200) as page:
-        notebook = Notebook(page, lab, "intervals/goal.ipynb")
+def test_goal_is_met_after_a_click_on_approve(lab: Lab, chromium: str) -> None:
+    repo = lab.root / "goal"
+    with chromium_page(height=1200, running=chromium) as page:
+        notebook = Notebook(page, lab, "goal/goal.ipynb")
         notebook.run(0)
         assert notebook.text(0) == ""
         notebook.run(1)
@@ -81,27 +82,14 @@ def test_goal_is_met_after_a_click_on_approve(lab: Lab) -> None:
         assert "goal met" in "".join(stored["text/html"])
         assert "application/vnd.jupyter.widget-view+json" in stored
         assert page.script_errors == []  # type: ignore[attr-defined]
-    end_kernels(lab)
-    with chromium_page(height=1200) as page:
+    lab.end_kernels()
+    with chromium_page(height=1200, running=chromium) as page:
         # Opened again, beside a kernel that knows nothing of it: how it ended can still be read.
-        notebook = Notebook(page, lab, "intervals/goal.ipynb")
+        notebook = Notebook(page, lab, "goal/goal.ipynb")
         shot(page, "goal-reopened")
         kept = notebook.output(1).locator(".muse-kept")
         kept.get_by_text("goal met").first.wait_for(timeout=30_000)
         assert "asked by lead) granted" in kept.inner_text()
-
-
-def end_kernels(lab: Lab) -> None:
-    """End every kernel of the server, as its user does who goes home."""
-
-    def ask(path: str, method: str = "GET") -> bytes:
-        request = urllib.request.Request(f"{lab.url}{path}?token={TOKEN}", method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            content: bytes = answer.read()
-        return content
-
-    for session in json.loads(ask("api/sessions")):
-        ask(f"api/sessions/{session['id']}", "DELETE")
 
 
 def commits(repo: Path) -> int:

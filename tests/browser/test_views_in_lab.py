@@ -65,8 +65,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    with chromium_page() as page:
+def page(chromium: str) -> Iterator[Page]:
+    with chromium_page(running=chromium) as page:
         yield page
 
 
