@@ -18,6 +18,8 @@ from musecode_jupyter.runtime.errors import ConfigurationError, ModelError
 from musecode_jupyter.runtime.process import to_the_end
 
 CONTEXT = 32_768
+PROMPT_CACHE_MIB = 512
+"""Of prompts put aside when another conversation takes the one slot; the server's own default is 8 GB."""
 
 _SERVER = Path(__file__).with_name("local_server.py")
 
@@ -37,6 +39,8 @@ class LocalModel:
         Tokens that a conversation may have; memory grows with it (32k tokens take about 0.9 GB).
     threads
         Of the computation; the number of usable cores if None.
+    prompt_cache
+        MiB of memory for what the server knows of conversations that it is not at.
     deadline
         Seconds that loading may take.
     """
@@ -48,12 +52,14 @@ class LocalModel:
         alias: str = "local",
         context: int = CONTEXT,
         threads: int | None = None,
+        prompt_cache: int = PROMPT_CACHE_MIB,
         deadline: float = 120.0,
     ) -> None:
         self._file = file
         self._alias = alias
         self._context = context
         self._threads = threads or usable_cores()
+        self._prompt_cache = prompt_cache
         self._deadline = deadline
         self._lock = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
@@ -139,6 +145,7 @@ class LocalModel:
             "key": self._key,
             "context": self._context,
             "threads": self._threads,
+            "prompt_cache": self._prompt_cache,
         }
         answer = await self._first_line(config)
         if "base_url" not in answer:

@@ -1,9 +1,9 @@
 """The child process that serves the embedded local model on loopback, and ends when its parent does.
 
 Run as a file, not as a module: it imports nothing of this package, so that it starts fast. The first line of
-its standard input is a JSON object with `model` (path), `alias`, `key`, `context` (tokens) and `threads`;
-afterwards the parent holds the pipe open, and its end is the order to end. The one line on standard output is
-`{"base_url": ...}` or `{"error": ...}`.
+its standard input is a JSON object with `model` (path), `alias`, `key`, `context` (tokens), `threads` and
+`prompt_cache` (MiB); afterwards the parent holds the pipe open, and its end is the order to end. The one line on
+standard output is `{"base_url": ...}` or `{"error": ...}`.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ def _params(xllamacpp: Any, config: dict[str, Any]) -> Any:
     params.n_parallel = 1
     params.cpuparams.n_threads = config["threads"]
     params.cpuparams_batch.n_threads = config["threads"]
-    # Prompts put aside when another conversation takes the one slot; the default would allow 8 GB of them.
-    params.cache_ram_mib = 512
+    params.cache_ram_mib = config["prompt_cache"]
     params.ui = False
     params.endpoint_slots = False
     params.verbosity = 1

@@ -1,21 +1,19 @@
-"""What share of an agent's prompt tokens a real local server takes from its cache, with masking and shortening.
+"""What share of an agent's prompt tokens a real local server takes from its cache, with all that changes prompts.
 
-Run: python tests/bench/bench_context.py [CALLS] [CONTEXT]. The steps are scripted, so that each run asks the same;
-every prompt goes to the embedded model's server, whose counts of prompt and cached tokens are what the session records
-and what is printed. The model file must be there (`make model`); MUSECODE_HOME says where, else it is .data.
+Run: python tests/bench/bench_context.py [CALLS] [CONTEXT] [--real]. The steps are scripted, so that each run asks the
+same: files are read, one claim is made, and it is taken back in the middle; old output is masked, the conversation is
+shortened. Every prompt goes to the embedded model's server, whose counts of prompt and cached tokens are what the
+session records and what is printed: on a tiny model with the same tokens (see tiny_model.py), with --real on the
+embedded one. Its file must be there (`make model`); MUSECODE_HOME says where, else it is .data.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import sys
 import tempfile
-import threading
 import time
-import urllib.request
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,17 +21,19 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fixtures.long_talks import Reading, read_call
-from fixtures.model_scripts import ParsedRequest
+from fixtures.model_scripts import Answer, Call, ParsedRequest
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import DONE, EDIT, Repo, session_on, start
+from tiny_model import post, serving
 
 from musecode_jupyter.log.events import Event
-from musecode_jupyter.models.local import LocalModel
-from musecode_jupyter.models.model_file import LocalModelFile
+from musecode_jupyter.session import Session
 from musecode_jupyter.session.replay import prove
 
-ROOT = Path(__file__).resolve().parents[2]
 LINES = 14
+EVIDENCE = {"kind": "file", "path": "other.txt", "first_line": 1, "text": "other"}
+CLAIM = {"text": "other.txt says other", "type": "location", "evidence": [EVIDENCE]}
+CLAIMED = (read_call("other.txt"), Call("claim", CLAIM))
 
 
 class Counted(ModelServer):
@@ -44,36 +44,9 @@ class Counted(ModelServer):
 
     def count_tokens(self, request: ParsedRequest) -> tuple[int, int, int]:
         asked = {name: request.raw[name] for name in ("messages", "tools") if name in request.raw}
-        body = json.dumps({**asked, "max_tokens": 1, "temperature": 0.0, "cache_prompt": True}).encode()
-        headers = {"content-type": "application/json", "authorization": f"Bearer {self.real_key}"}
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        sent = urllib.request.Request(f"{self.real_url}/chat/completions", body, headers)
-        with opener.open(sent, timeout=600) as answer:
-            usage = json.loads(answer.read())["usage"]
+        body = {**asked, "max_tokens": 1, "temperature": 0.0, "cache_prompt": True}
+        usage = post(f"{self.real_url}/chat/completions", self.real_key, body)["usage"]
         return usage["prompt_tokens"], (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0), 0
-
-
-class Server(threading.Thread):
-    """The embedded model's server on a loop of its own, until `end`."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        home = Path(os.environ.get("MUSECODE_HOME", str(ROOT / ".data")))
-        self.model = LocalModel(
-            LocalModelFile(home), threads=int(os.environ.get("MUSECODE_BENCH_THREADS", "0")) or None
-        )
-        self.loop = asyncio.new_event_loop()
-        self.start()
-
-    def run(self) -> None:
-        self.loop.run_forever()
-
-    def begin(self) -> tuple[str, str]:
-        return asyncio.run_coroutine_threadsafe(self.model.start(), self.loop).result(180)
-
-    def end(self) -> None:
-        asyncio.run_coroutine_threadsafe(self.model.aclose(), self.loop).result(60)
-        self.loop.call_soon_threadsafe(self.loop.stop)
 
 
 def share(usages: Sequence[dict[str, int]]) -> float:
@@ -86,47 +59,92 @@ def told(events: Sequence[Event]) -> None:
     requests = {event.seq: event for event in events if event.kind == "model.requested"}
     answers = [event for event in events if event.kind == "model.completed"]
     usages: list[dict[str, Any]] = [dict(event.data["usage"]) for event in answers]
-    cuts = [event for event in events if event.kind == "context.compacted"]
-    masks = [event for event in events if event.kind == "context.masked"]
-    print(f"{len(answers)} requests, {len(masks)} points of masking, {len(cuts)} shortenings")
+    marks = {kind: [e.seq for e in events if e.kind == f"context.{kind}"] for kind in ("masked", "compacted")}
+    print(f"{len(answers)} requests, {len(marks['masked'])} points of masking, {len(marks['compacted'])} shortenings")
     print(f"prompt tokens {sum(each['input'] for each in usages)}, largest {max(each['input'] for each in usages)}")
     print(f"cached from the third request on: {share(usages[2:]):.3f}")
-    if cuts:
-        after = [dict(event.data["usage"]) for event in answers if event.seq > cuts[0].seq]
-        print(f"cached after the first shortening: {share(after):.3f}; from the third request after it: ", end="")
-        print(f"{share(after[2:]):.3f}; of {len(after)} requests")
-        asked = [e for e in answers if requests[e.data["request"]].data["purpose"] == "compact"]
-        print(f"cached in the questions for a summary: {share([dict(e.data['usage']) for e in asked]):.3f}")
-        changed = {max(e.seq for e in answers if e.seq < mark.seq) for mark in (*masks, *cuts)}
-        rest = [dict(b.data["usage"]) for a, b in pairwise(answers) if a.seq not in changed]
-        print(f"cached in requests that only extend the one before: {share(rest):.3f}")
+    for name, since in {"shortening": marks["compacted"][:1], "correction": corrections(events)[:1]}.items():
+        after = [dict(event.data["usage"]) for event in answers if since and event.seq > since[0]]
+        if after:
+            print(
+                f"after the {name}: {share(after):.3f}; from the third request after it: {share(after[2:]):.3f}", end=""
+            )
+            print(f"; in the first {share(after[:1]):.3f}; of {len(after)} requests")
+    asked = [e for e in answers if requests[e.data["request"]].data["purpose"] == "compact"]
+    if asked:
+        print(f"in the questions for a summary: {share([dict(e.data['usage']) for e in asked]):.3f}")
+    for name, pairs in kinds_of(answers, marks, {event.seq for event in asked}).items():
+        fresh = sum(each["input"] - each["cached"] for _, each in pairs)
+        most = sum(min(before["input"], each["input"]) for before, each in pairs)
+        print(f"{len(pairs)} requests {name}: {fresh} tokens not cached, ", end="")
+        print(f"{sum(each['cached'] for _, each in pairs) / max(1, most):.4f} of what the one before had was")
 
 
-def main(calls: int, context: str) -> None:
-    server = Server()
+def corrections(events: Sequence[Event]) -> list[int]:
+    """When an agent was told that a claim went out."""
+    sent = {event.seq for event in events if event.kind == "mail.sent" and event.data["subject"] == "claim"}
+    return [event.seq for event in events if event.kind == "mail.delivered" and event.data["mail"] in sent]
+
+
+def kinds_of(
+    answers: Sequence[Event], marks: dict[str, list[int]], asked: Container[int]
+) -> dict[str, list[tuple[dict[str, int], dict[str, int]]]]:
+    """Usage of each request and of the one before it, by what was done to the conversation in between."""
+    found: dict[str, list[tuple[dict[str, int], dict[str, int]]]] = {}
+    for one, other in pairwise(answers):
+        name = "that only extend the one before"
+        for kind, seqs in marks.items():
+            if any(one.seq < seq < other.seq for seq in seqs):
+                name = {"masked": "after masking", "compacted": "after a shortening"}[kind]
+        if one.seq in asked and name.startswith("that"):
+            name = "after a question that is not in the conversation"
+        found.setdefault(name, []).append((dict(one.data["usage"]), dict(other.data["usage"])))
+    return found
+
+
+class Corrected(Reading):
+    """Reads on, and has the claim taken back before call `at`."""
+
+    def __init__(self, calls: Sequence[Call], at: int) -> None:
+        super().__init__(calls, [EDIT, DONE])
+        self._at = at
+        self.session: Session | None = None
+        self.items: list[Any] = []
+        self.kept: list[bool] = []
+
+    def __call__(self, request: ParsedRequest) -> Answer:
+        self.kept.append(request.items[: len(self.items)] == self.items)
+        self.items = list(request.items)
+        if self.asked == self._at and self.session is not None:
+            session, self.session = self.session, None
+            number = next(seq for seq, claim in session.claims.claims.items() if claim.author == "lead")
+            print(f"taken back before request {len(self.kept)}: {session.retract_claim(number, 'it was read amiss')!r}")
+        return super().__call__(request)
+
+
+def main(calls: int, context: str, *, tiny: bool) -> None:
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
+    with serving(tiny=tiny) as server, tempfile.TemporaryDirectory() as folder:
         os.environ["MUSECODE_HOME"] = str(Path(folder) / "home")
         repo = Repo(Path(folder) / "repo")
         files = {
             f"f{n}.txt": f"file {n} says that a value is {n}, which a test may want to know\n" * LINES for n in range(8)
         }
         repo.commit(files)
-        relay = Counted(Reading([read_call(f"f{n % 8}.txt") for n in range(calls)], [EDIT, DONE]), api="chat")
-        try:
-            relay.real_url, relay.real_key = server.begin()
-            with relay, session_on(relay.base_url, repo.root, api="chat", context=context) as session:
-                handle = start(session)
-                result = handle.wait(3_600)
-                print(f"{result.status} {result.why} {time.monotonic() - began:.0f} s")
-                assert result.met
-                told(session.events())
-                session_folder = session.folder
-            proof = prove(session_folder)
-            print(proof.problem or proof.words)
-        finally:
-            server.end()
+        model = Corrected([*CLAIMED, *(read_call(f"f{n % 8}.txt") for n in range(calls))], len(CLAIMED) + calls // 2)
+        relay = Counted(model, api="chat")
+        relay.real_url, relay.real_key = server.url, server.key
+        with relay, session_on(relay.base_url, repo.root, api="chat", context=context) as session:
+            model.session = session
+            result = start(session).wait(3_600)
+            print(f"{result.status} {result.why} {time.monotonic() - began:.0f} s")
+            assert result.met
+            told(session.events())
+            session_folder = session.folder
+        proof = prove(session_folder)
+        print(proof.problem or proof.words)
 
 
 if __name__ == "__main__":
-    main(int((sys.argv[1:2] or ["60"])[0]), (sys.argv[2:3] or ["16384"])[0])
+    words = [word for word in sys.argv[1:] if word != "--real"]
+    main(int((words[:1] or ["60"])[0]), (words[1:2] or ["16384"])[0], tiny="--real" not in sys.argv)
