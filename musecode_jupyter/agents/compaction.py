@@ -16,8 +16,9 @@ from musecode_jupyter.agents.claims.state import ClaimsState
 from musecode_jupyter.agents.context import REFUSALS
 from musecode_jupyter.agents.conversations import BYTES_PER_TOKEN, Conversations
 from musecode_jupyter.agents.economy import CACHE_S, REQUESTS, Decision, EconomyState, Numbers, decide
-from musecode_jupyter.agents.masking import Shown, due_at, line_for, to_mask
+from musecode_jupyter.agents.masking import SHARE, STANDING, Shown, due_at, line_for, to_mask
 from musecode_jupyter.agents.mind import Task
+from musecode_jupyter.agents.roles.state import standing
 from musecode_jupyter.agents.state import POOR, AgentRecord
 from musecode_jupyter.guard.gate import Gate
 from musecode_jupyter.log import EventLog
@@ -32,7 +33,7 @@ MOST_TAIL = 8_000
 """... and at most so many tokens; the last one stays whole."""
 SUMMARY_TOKENS = 2_048
 """Most tokens of a summary, where the room is not small."""
-LEAST_TO_SAVE = 20_000
+LEAST_TO_SAVE = 10_000
 """Tokens of a conversation below which what it costs is not worth a thought."""
 TOO_POOR = 2
 """So many compactions in a row may save less than a tenth."""
@@ -160,7 +161,7 @@ class ContextKeeper:
         new = next((e for seq in record.view[-record.unread :] if (e := self.log.get(seq)).kind in _NEW_WORK), None)
         if new is None:
             return None
-        numbers = self.numbers(task, datetime.fromisoformat(new.ts))
+        numbers = self.numbers(task, datetime.fromisoformat(new.ts), begun=True)
         # Somebody talks to the lead: a summary keeps the talk, facts would not.
         decision = decide(numbers, ("keep", "compact") if record.role == "lead" else ("keep", "compact", "reseed"))
         return None if decision.action == "keep" else (decision, numbers)
@@ -175,11 +176,14 @@ class ContextKeeper:
         if record.last_answer is None or record.open_calls or self.talks.tokens(task.agent) < LEAST_TO_SAVE:
             return None
         numbers = self.numbers(task, now)
-        decision = decide(numbers)
+        decision = decide(numbers, ("keep", "retire"))
         return (decision, numbers) if decision.action == "retire" else None
 
-    def numbers(self, task: Task, now: datetime) -> Numbers:
-        """What a decision about the agent is made from, at the beginning of another piece of work."""
+    def numbers(self, task: Task, now: datetime, *, begun: bool = False) -> Numbers:
+        """What a decision about the agent is made from, at the beginning of another piece of work.
+
+        With `begun` the agent has been given that work already.
+        """
         agent = task.agent
         record, rate = self.talks.record(agent), self.talks.rate(agent)
         economy = self.log.state("economy")
@@ -187,17 +191,19 @@ class ContextKeeper:
         use = economy.agents[agent]
         head = int(self.talks.head(agent)[2] / rate)
         carried = head + int(len(self._facts(task).encode("utf-8", "surrogatepass")) / rate)
+        # A new one that only answers questions is told no facts.
+        least = head if agent in standing(self.log) else carried
         idle = 0.0
         if record.last_answer is not None:
             before = datetime.fromisoformat(self.log.get(record.last_answer).ts)
             idle = (now - before).total_seconds()
         return Numbers(
             held=self.talks.tokens(agent),
-            cold=max(use.cold, carried),
+            cold=max(use.needed(begun), least),
             head=head,
             carried=carried,
             kept=min(self.talks.tokens(agent), carried + self._summary_tokens(agent) + self._tail_tokens(agent)),
-            requests=record.steps / use.begun if use.begun > 1 else REQUESTS,
+            requests=record.steps / (use.begun - begun) if use.begun > begun else REQUESTS,
             warm=0.0 <= idle < CACHE_S,
             price=self.gate.price,
         )
@@ -223,12 +229,14 @@ class ContextKeeper:
             for seq in record.view
             if seq in record.results and seq not in record.masked
         ]
-        chosen = to_mask(shown, self.talks.room(agent), force=force)
+        # Who stands is asked for the sake of what it has read.
+        share = STANDING if agent in standing(self.log) else SHARE
+        chosen = to_mask(shown, self.talks.room(agent), share, force=force)
         if not chosen:
             return 0
         calls = [{"call": record.results[m.result], "result": m.result, "line": self._line(m.result)} for m in chosen]
         saved = sum(m.tokens for m in chosen) - int(sum(len(str(each["line"])) for each in calls) / rate)
-        point = due_at(self.talks.room(agent))
+        point = due_at(self.talks.room(agent), share)
         total = sum(each.tokens for each in shown)
         await self.log.append(
             "context.masked",

@@ -34,13 +34,18 @@ _MILLION = 1e6
 # Of what an agent saw, the newest things that are counted, and the characters by which a call is known.
 _OBSERVED = 1_000
 _NAME = 120
+# Pieces of work that are remembered, and of which what is read by the way is judged.
+_PIECES = 20
+_PIECES_TO_JUDGE = 2
+_NEWEST_PIECES = 3
 
 
 @dataclass(frozen=True)
 class Numbers:
     """What a decision is made from. Tokens: `held` in its prompt now, `cold` in that of a new agent once it has read
-    what this one read, `head` of instructions and tools, `carried` in its prompt after a re-seed, `kept` after a
-    compaction. `requests` are expected in the work to come; `warm` says that the provider still has its prompt cached.
+    what it needs of that which this one read, `head` of instructions and tools, `carried` in its prompt after a
+    re-seed, `kept` after a compaction. `requests` are expected in the work to come; `warm` says that the provider still
+    has its prompt cached.
     """
 
     held: int
@@ -161,7 +166,8 @@ class AgentUse(BaseModel):
     `head` are those of its instructions and tools, `calls` the calls whose output is awaited.
 
     `cold_tokens` and `cold_usd` are what new agents would have read, and paid for it, had each piece of work after the
-    first been given to one, and had it read again what this one had read; `begun` counts the pieces of work.
+    first been given to one, and had it read again what this one had read; `begun` counts the pieces of work. `pieces`
+    has the tokens that were read in each of the newest of them, since the agent is there; the last may go on yet.
     """
 
     models: dict[str, ModelUse] = Field(default_factory=dict)
@@ -169,6 +175,7 @@ class AgentUse(BaseModel):
     calls: dict[int, str] = Field(default_factory=dict)
     head: int = 0
     begun: int = 0
+    pieces: list[int] = Field(default_factory=list)
     cold_tokens: int = 0
     cold_usd: float = 0.0
 
@@ -176,6 +183,8 @@ class AgentUse(BaseModel):
         """Count `size` bytes, in place of what was counted before of the same thing."""
         self.observed.pop(what, None)
         self.observed[what] = int(size / _BYTES_PER_TOKEN)
+        if self.pieces:
+            self.pieces[-1] += self.observed[what]
         if len(self.observed) > _OBSERVED:
             del self.observed[next(iter(self.observed))]
 
@@ -183,6 +192,19 @@ class AgentUse(BaseModel):
     def cold(self) -> int:
         """Tokens that a new agent would have once it had read what this one read."""
         return self.head + sum(self.observed.values())
+
+    def needed(self, begun: bool) -> int:
+        """Tokens that a new agent would have once it had read what the next piece of work needs and this one knows.
+
+        What work needs is taken to be the most that was read in a piece; what this one does not know of it, the mean
+        of what it read in the newest pieces after its first. Until there were two, all that it read may be needed. With
+        `begun` the last piece is the next one, and tells nothing yet.
+        """
+        done = self.pieces[: len(self.pieces) - begun]
+        if len(done) < _PIECES_TO_JUDGE:
+            return self.cold
+        newest = done[1:][-_NEWEST_PIECES:]
+        return min(self.cold, self.head + max(0, max(done) - sum(newest) // len(newest)))
 
 
 class EconomyState(BaseModel):
@@ -209,6 +231,7 @@ class EconomyReducer:
                 "goal.set",
                 "task.leased",
                 "user.message",
+                "agent.woken",
                 "model.requested",
                 "model.retried",
                 "model.completed",
@@ -231,7 +254,8 @@ class EconomyReducer:
             size = len(data["instructions"]) + sum(len(str(tool)) for tool in data["tools"])
             self._of(state, event.agent).head = int(size / _BYTES_PER_TOKEN)
         elif kind == "agent.retired" and event.agent in state.agents:
-            state.agents[event.agent].observed, state.agents[event.agent].calls = {}, {}
+            gone = state.agents[event.agent]
+            gone.observed, gone.calls, gone.pieces = {}, {}, []
         elif kind == "file.observed" and event.agent in state.agents:
             state.agents[event.agent].saw(data["path"], min(data["size"], _MOST_SHOWN))
         elif kind == "tool.requested" and event.agent in state.agents and data["origin"] == "model":
@@ -241,6 +265,8 @@ class EconomyReducer:
             mine = state.agents[event.agent]
             if (called := mine.calls.pop(data["call"], None)) is not None:
                 mine.saw(called, len(data["output"]))
+        elif kind == "agent.woken":
+            self._begins(state, event.agent)
         elif kind in {"goal.set", "user.message"} or (kind == "task.leased" and data["text"]):
             self._begins(state, data["to" if kind == "user.message" else "agent"])
         elif kind == "model.requested":
@@ -265,6 +291,7 @@ class EconomyReducer:
         if use is None:
             return
         use.begun += 1
+        use.pieces = [*use.pieces, 0][-_PIECES:]
         if use.begun > 1:
             use.cold_tokens += use.cold
             price, reading = Price(*state.price), use.cold - use.head

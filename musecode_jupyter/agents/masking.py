@@ -9,6 +9,8 @@ from typing import Any
 SHARE = 0.2
 """Masking is due when the outputs that are shown whole, but for those that stay anyway, exceed this share of the room
 for a prompt, ..."""
+STANDING = 0.5
+"""... or this one, in an agent that is there to be asked about what it has read, ..."""
 MOST_TOKENS = 50_000
 """... or so many tokens."""
 KEEP = 0.25
@@ -30,18 +32,18 @@ class Shown:
     fixed: bool = False
 
 
-def due_at(room: int) -> int:
+def due_at(room: int, share: float = SHARE) -> int:
     """Tokens of output shown whole above which masking is due, where a prompt may have `room` tokens."""
-    return int(min(SHARE * room, MOST_TOKENS))
+    return int(min(share * room, MOST_TOKENS))
 
 
-def to_mask(shown: Sequence[Shown], room: int, *, force: bool = False) -> list[Shown]:
+def to_mask(shown: Sequence[Shown], room: int, share: float = SHARE, *, force: bool = False) -> list[Shown]:
     """Those of the outputs, in prompt order, that are to be masked now; mostly none.
 
     The newest stay, as many as fit in a quarter of what is due, and whatever is fixed. With `force` all the others go
     that are longer than a line, due or not.
     """
-    due = due_at(room)
+    due = due_at(room, share)
     if not force and sum(each.tokens for each in shown if not each.fixed) <= due:
         return []
     left, chosen = (0 if force else KEEP * due), []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from musecode_jupyter.agents.economy import EconomyReducer, EconomyState, Numbers, cold_cost, decide
+from musecode_jupyter.agents.economy import AgentUse, EconomyReducer, EconomyState, Numbers, cold_cost, decide
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.models.catalogue import CATALOGUE, Price
 
@@ -113,6 +113,59 @@ def test_what_cold_starts_would_have_cost_is_counted_from_the_second_piece_of_wo
     assert usd == pytest.approx((2_000 * 1.25 + (1_000 * 0.15 * 1_500 + 1_000 * 300 * 4.25) / 12_000) / 1e6)
     assert folded(opened, seeded, work, huge, work).counterfactual("lead")[0] < 20_000
     assert folded(opened).counterfactual("nobody") == (0, 0.0)
+
+
+def worked(*reads: int, agent: str = "explorer") -> AgentUse:
+    """An agent that was asked once for each of `reads`, and read a new file of so many tokens each time."""
+    events: list[tuple[str, str, dict[str, object]]] = [
+        ("session.opened", "", {"price": [1.25, 0.15, 4.25]}),
+        ("agent.seeded", agent, {"instructions": "x" * 3_500, "tools": []}),
+    ]
+    for number, tokens in enumerate(reads):
+        events += [("agent.woken", agent, {}), ("file.observed", agent, {"path": f"{number}", "size": 3.5 * tokens})]
+    return folded(*events).agents[agent]
+
+
+@pytest.mark.parametrize(
+    ("reads", "needed"),
+    [
+        # Nothing is known yet of what later work needs: it may be all.
+        ((), 1_000),
+        ((4_000,), 5_000),
+        # What it knows is what it is asked about: a new agent would read all that again.
+        ((4_000, 0), 5_000),
+        ((4_000, 3_000, 1_000, 0, 0), 1_000 + 4_000 - 333),
+        # It reads as much as a new agent each time: what it knows spares nothing.
+        ((4_000, 4_000, 4_000), 1_000),
+        ((4_000, 4_000, 5_000, 3_000), 2_000),
+        # It came to know more in a later piece, which spares it reading now.
+        ((0, 0, 9_000, 0, 0, 0), 1_000 + 9_000),
+    ],
+)
+def test_a_new_agent_reads_what_work_needs_and_not_all_that_was_ever_read(reads: tuple[int, ...], needed: int) -> None:
+    assert worked(*reads).needed(begun=False) == needed
+    assert worked(*reads, 0).needed(begun=True) == needed, "work that has only begun tells nothing"
+
+
+def test_who_is_asked_about_new_things_each_time_is_not_kept_for_all_it_read() -> None:
+    """Thirty files of 4,000 tokens, each needed once: what an agent holds of them is no reason to keep it."""
+    for reads, action in (([4_000] * 30, "retire"), ([4_000] * 4 + [0] * 3, "keep")):
+        use = worked(*reads)
+        held = 1_000 + sum(reads)
+        spared = Numbers(held, use.needed(False), use.head, use.head, held, 2.0, True, STANDARD)
+        assert decide(spared, ("keep", "retire")).action == action
+
+
+def test_each_question_to_one_that_stands_is_a_piece_of_work() -> None:
+    use = worked(4_000, 0, 0)
+    assert use.begun == 3
+    assert use.cold_tokens == 2 * 5_000
+
+
+def test_who_takes_the_name_of_another_begins_with_nothing_spared() -> None:
+    reducer, state = EconomyReducer(), EconomyState(agents={"explorer": worked(4_000, 0, 0)})
+    reducer.apply(state, Event(2, 99, "", 1, 1, "explorer", 0, (), "agent.retired", "", {"why": "", "numbers": {}}))
+    assert state.agents["explorer"].needed(begun=False) == 1_000
 
 
 def test_use_is_counted_by_model_with_reserves_where_the_server_counts_nothing() -> None:

@@ -169,19 +169,20 @@ def _padded(size: int) -> int:
 class Server(threading.Thread):
     """The embedded model's server on a loop of its own, until `end`; with `tiny`, on a tiny model made from its file.
 
-    What the server puts aside of other conversations is bounded in bytes: the tiny model's bound is as much smaller as
-    keys and values of its tokens are, so that it puts aside as many tokens (3% fewer: positions are kept too).
+    What the server puts aside of other conversations is bounded, to `aside` MiB; the tiny model's bound is as much
+    smaller as keys and values of its tokens are, so that it puts aside as many tokens (3% fewer: positions are kept
+    too).
     """
 
-    def __init__(self, *, tiny: bool) -> None:
+    def __init__(self, *, tiny: bool, aside: int = PROMPT_CACHE_MIB) -> None:
         super().__init__(daemon=True)
-        real, environ, aside = LocalModelFile(HOME).require(), None, PROMPT_CACHE_MIB
+        real, environ = LocalModelFile(HOME).require(), None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         if tiny:
             self._folder = tempfile.TemporaryDirectory()
             made = make_tiny(real, Path(self._folder.name) / "tiny.gguf")
             environ = {OVERRIDE: str(made)}
-            aside, left = divmod(PROMPT_CACHE_MIB * metadata(made).bytes_per_token, metadata(real).bytes_per_token)
+            aside, left = divmod(aside * metadata(made).bytes_per_token, metadata(real).bytes_per_token)
             assert not left, "the bound is counted in whole MiB"
         threads = int(os.environ.get("MUSECODE_BENCH_THREADS", "0")) or None
         self.model = LocalModel(LocalModelFile(HOME, environ=environ), threads=threads, prompt_cache=aside)
@@ -218,9 +219,9 @@ def post(url: str, key: str, body: dict[str, Any]) -> Any:
 
 
 @contextmanager
-def serving(*, tiny: bool) -> Iterator[Server]:
+def serving(*, tiny: bool, aside: int = PROMPT_CACHE_MIB) -> Iterator[Server]:
     """A server that has begun, ended at the end."""
-    server = Server(tiny=tiny)
+    server = Server(tiny=tiny, aside=aside)
     try:
         server.begin()
         yield server

@@ -12,6 +12,7 @@ from fixtures.model_server import ModelServer
 from fixtures.session_bench import DONE, EDIT, Repo, Watch, end, kinds, only, session_on, start
 
 from musecode_jupyter.agents import crew
+from musecode_jupyter.agents.masking import SHARE, STANDING
 from musecode_jupyter.session.agents_view import agents_lines
 from musecode_jupyter.session.replay import prove
 
@@ -43,6 +44,32 @@ def test_the_explorer_answers_from_what_it_has_read_and_stays_for_the_next_goal(
     proof = prove(folder)
     assert proof.ok, proof.problem
     assert not proof.unchecked
+
+
+def test_what_it_has_read_stays_where_a_workers_old_output_would_be_left_out(repo: Repo) -> None:
+    """Two files that together are more than a fifth of the room, and less than half of it."""
+    text = "a line of a file with some words in it\n" * 150
+    repo.commit({"one.txt": text, "two.txt": text.replace("words", "terms")})
+    reads: list[str] = []
+
+    def model(request: ParsedRequest) -> Answer:
+        if is_explorer(request):
+            path = re.findall(r"What does (\S+) say", " ".join(item.get("text", "") for item in request.items))[-1]
+            word = {"one.txt": "some words", "two.txt": "some terms"}[path]
+            if any(word in item.get("output", "") for item in request.items):
+                return Answer("Much.")
+            reads.append(path)
+            return read(path)
+        done = sum(item["type"] == "tool_result" for item in request.items)
+        return [*(ask(f"What does {name}.txt say?") for name in ("one", "two", "one", "two")), EDIT, DONE][min(done, 5)]
+
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on", context="16384") as session:
+        assert end(start(session)).met
+        events, room = session.events(), session.read(lambda core: core.gate.room)
+    assert reads == ["one.txt", "two.txt"], "it read again what was left out"
+    assert "context.masked" not in kinds(events)
+    output = sum(len(event.data["output"]) for event in only(events, "tool.finished") if event.agent == "explorer")
+    assert SHARE * room < output / 4 < STANDING * room
 
 
 def test_it_is_told_what_has_changed_since_it_read_it_and_only_that_once(repo: Repo) -> None:
