@@ -8,9 +8,11 @@ cache. Once the tasks ask about eight modules again and again, once each asks ab
 where staying saves no reading.
 
 Every prompt goes to the embedded model's server, whose counts of prompt and cached tokens are those that are printed:
-on a tiny model with the same tokens (see tiny_model.py), with --real on the embedded one. The seconds on the tiny model
-are the program's own; "derived" are the tokens that were not cached up to the first change of a file, divided by what
-the embedded model takes in a second in the same run. The model file must be there (`make model`).
+on a tiny model with the same tokens (see tiny_model.py), with --real on the embedded one. The server puts aside as much
+of other conversations as it does by default; once the standing crew is measured with what the embedded one may put
+aside, which is less than the two conversations take in the end. The seconds on the tiny model are the program's own;
+"derived" are the tokens that were not cached up to the first change of a file, divided by what the embedded model takes
+in a second in the same run. The model file must be there (`make model`).
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from tiny_model import ROOT, Server, counted, serving
 from musecode_jupyter.agents.roles.state import standing
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.models.catalogue import CATALOGUE, Price
+from musecode_jupyter.models.local import PROMPT_CACHE_MIB
 from musecode_jupyter.session import GoalSpec, Session
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.crew import LEAD_NAME, make_agents, retire
@@ -48,6 +51,8 @@ from musecode_jupyter.session.replay import prove
 TASKS, MODULES, ASKED, SEED = 10, 8, 3, 3
 CONTEXT = "32768"
 LEAST_FILES = 150
+SERVERS_MIB = 8_192
+"""What llama.cpp's server may put aside if nothing else is said."""
 TIERS = {"standard": CATALOGUE["muse-spark-1.3"].price, "contributor": CATALOGUE["muse-spark-1.3-contributor"].price}
 _MODULE = re.compile(rf"{OWN_NAME}/\S+\.py")
 
@@ -199,9 +204,9 @@ def rate() -> float:
     return timings["prompt_per_second"]
 
 
-def told(name: str, costs: Sequence[Cost], taken: float) -> None:
+def told(costs: Sequence[Cost], taken: float) -> None:
     """A table with a line for each task, and the sum."""
-    print(f"\n{name}\n  task    sent  cached  fresh  calls  reads  seconds  derived s  USD standard  USD contributor")
+    print("  task    sent  cached  fresh  calls  reads  seconds  derived s  USD standard  USD contributor")
     for n, cost in enumerate([*costs, total(costs)]):
         money = "  ".join(f"{cost.usd(price):13.6f}" for price in TIERS.values())
         print(
@@ -220,7 +225,7 @@ def compared(standing_ones: Sequence[Cost], anew: Sequence[Cost]) -> None:
     """The ratios of a crew that stands to agents that are made anew, from the second task on and in all."""
     for name, begin in (("from the second task on", 1), ("in all", 0)):
         one, other = total(standing_ones[begin:]), total(anew[begin:])
-        print(f"{name}, standing / anew:")
+        print(f"{name}:")
         rows = {
             "tokens sent": (one.sent, other.sent),
             "tokens not cached": (one.sent - one.cached, other.sent - other.cached),
@@ -238,17 +243,26 @@ def main(count: int, *, tiny: bool) -> None:
     taken = rate()
     print(f"{platform.platform()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, {count} tasks")
     print(f"the embedded model takes {taken:.1f} tokens in a second")
-    for tasks in (again_and_again, never_before):
-        costs: dict[bool, list[Cost]] = {}
-        for anew in (False, True):
-            # Each run begins with a cold server.
-            with serving(tiny=tiny) as server:
-                began = time.monotonic()
-                print(f"\n{tasks.__name__}, {'anew' if anew else 'standing'}")
-                costs[anew] = ran(server, tasks, count, anew=anew)
-                print(f"  {time.monotonic() - began:.0f} s in all")
-            told(f"{tasks.__name__}, {'anew' if anew else 'standing'}", costs[anew], taken)
-        compared(costs[False], costs[True])
+    costs: dict[tuple[str, str], list[Cost]] = {}
+    for tasks, how, aside in (
+        (again_and_again, "standing", SERVERS_MIB),
+        (again_and_again, "anew", SERVERS_MIB),
+        (never_before, "standing", SERVERS_MIB),
+        (never_before, "anew", SERVERS_MIB),
+        (again_and_again, "little put aside", PROMPT_CACHE_MIB),
+    ):
+        name = f"{tasks.__name__}, {how}"
+        # Each run begins with a cold server.
+        with serving(tiny=tiny, aside=aside) as server:
+            began = time.monotonic()
+            print(f"\n{name}, load {os.getloadavg()[0]:.1f}", flush=True)
+            costs[tasks.__name__, how] = ran(server, tasks, count, anew=how == "anew")
+            print(f"  {time.monotonic() - began:.0f} s in all")
+        told(costs[tasks.__name__, how], taken)
+    for (tasks_name, how), found in costs.items():
+        if how != "anew":
+            print(f"\n{tasks_name}, {how} / anew")
+            compared(found, costs[tasks_name, "anew"])
 
 
 if __name__ == "__main__":
