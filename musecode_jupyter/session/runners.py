@@ -24,7 +24,7 @@ from musecode_jupyter.skills.ground_state import GroundsState
 from musecode_jupyter.tools.builtin import BUILTIN
 from musecode_jupyter.workspace.history import read_history
 
-REPLAYS = 5
+REPLAYS = 6
 """Goes up with every change of the code by which the same answers lead to other commands.
 
 What was recorded under another number is not run again; chain, fold and prompts are checked all the same.

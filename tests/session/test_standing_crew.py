@@ -131,7 +131,8 @@ def test_an_agent_cannot_use_a_tool_that_its_role_lacks(repo: Repo) -> None:
     assert [event.agent for event in only(events, "file.changed")] == ["lead"]
     (refused,) = only(events, "tool.failed")
     assert refused.agent == "explorer"
-    assert refused.data["output"] == "There is no tool 'edit'. The tools are: check_claim, claim, follow_up, map, read, search."
+    tools = "check_claim, claim, follow_up, map, read, search"
+    assert refused.data["output"] == f"There is no tool 'edit'. The tools are: {tools}."
     assert prove(folder).problem is None
 
 
