@@ -52,7 +52,7 @@ async def run_beside(core: SessionCore, runner: GoalRunner, pausing: Callable[[]
     # Under `guided` each edit is a try, which is taken back if it does not help.
     if core.gate.info.profile != "guided":
         core.batches.reviews = runner.reviews
-        core.verifier.tools = runner.tools if core.with_crew else None
+        core.verifier.tools = runner.tools if core.with_verifier else None
     try:
         return await runner.run()
     finally:

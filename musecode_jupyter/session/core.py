@@ -128,6 +128,7 @@ class SessionCore:
         self.policy = Policy(settings.mode(interactive=interactive), interactive)
         self.with_crew = info.profile != "guided" and settings.crew_wanted()
         """Whether standing agents work beside the lead."""
+        self.with_verifier = self.with_crew and settings.verifier_wanted()
         outputs = log.folder / "outputs"
         outputs.mkdir(mode=0o700, exist_ok=True)
         self.executor = Executor(

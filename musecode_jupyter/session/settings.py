@@ -38,6 +38,7 @@ class Settings:
     readable: str | None = None
     share: str | None = None
     crew: str | None = None
+    verifier: str | None = None
     review: str | None = None
     options: frozenset[str] = frozenset()
     """Names of those that were given as options, which the environment does not override."""
@@ -67,6 +68,7 @@ class Settings:
                 ("readable", "MUSECODE_READABLE"),
                 ("share", "MUSECODE_SHARE"),
                 ("crew", "MUSECODE_CREW"),
+                ("verifier", "MUSECODE_VERIFIER"),
                 ("review", "MUSECODE_REVIEW"),
             )
             if environ.get(name) and field not in self.options
@@ -92,9 +94,11 @@ class Settings:
 
     def crew_wanted(self) -> bool:
         """Whether standing agents are to work beside the lead: unless the user said off."""
-        if self.crew not in {None, "on", "off"}:
-            raise ConfigurationError(f"MUSECODE_CREW={self.crew!r} is neither on nor off.")
-        return self.crew != "off"
+        return _on("MUSECODE_CREW", self.crew)
+
+    def verifier_wanted(self) -> bool:
+        """Whether what work is to pass is run beside it: unless the user said off, to this or to all of the crew."""
+        return _on("MUSECODE_VERIFIER", self.verifier) and self.crew_wanted()
 
     def steps_of_a_question(self) -> int:
         """Model calls that one question outside a goal may take; ConfigurationError if it is no number above 0."""
@@ -129,3 +133,10 @@ def parse_usd(text: str) -> float:
     if match is None:
         raise UsageProblem(f"Cannot read {text!r} as money: write for example --budget 5usd.")
     return float(match.group(1))
+
+
+def _on(name: str, value: str | None) -> bool:
+    """What a switch says that is on unless it is off; ConfigurationError if it is neither."""
+    if value not in {None, "on", "off"}:
+        raise ConfigurationError(f"{name}={value!r} is neither on nor off.")
+    return value != "off"

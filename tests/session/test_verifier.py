@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 from fixtures.crew_scripts import Crew, edit, read
+from fixtures.landing_bench import NOWHERE
 from fixtures.model_scripts import Answer, ParsedRequest
 from fixtures.model_server import ModelServer
 from fixtures.review_scripts import Working
-from fixtures.session_bench import DONE, EDIT, Repo, Signal, Watch, end, only, run_of, runs, session_on, start
+from fixtures.session_bench import DONE, EDIT, Repo, Signal, Watch, end, only, run_of, runs, session_on, settings, start
 
 from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.agents.verifier.state import VERIFIER
-from musecode_jupyter.session import GoalSpec
+from musecode_jupyter.runtime.errors import ConfigurationError
+from musecode_jupyter.session import GoalSpec, open_session
 from musecode_jupyter.session.agents_view import agents_lines
 from musecode_jupyter.session.replay import prove
 
@@ -58,6 +61,15 @@ def test_what_turned_green_or_red_is_told_between_two_steps_and_each_tree_is_che
     assert not [event for event in only(events, "model.requested") if event.agent == VERIFIER]
     proof = prove(folder)
     assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def test_it_can_be_switched_off_alone(repo: Repo) -> None:
+    work = Working((EDIT, SEE, SEE, DONE), {})
+    with ModelServer(work) as server, session_on(server.base_url, repo.root, **ON, verifier="off") as session:
+        assert end(start(session)).met
+        assert not only(list(session.events()), "checks.begun")
+    with pytest.raises(ConfigurationError, match="MUSECODE_VERIFIER='often' is neither on nor off"):
+        open_session(repo.root, settings=settings(NOWHERE, **ON, verifier="often"), interactive=False)
 
 
 def test_checks_end_as_the_work_asks_to_land_or_is_stopped_and_leave_nothing(repo: Repo, tmp_path: object) -> None:

@@ -86,6 +86,13 @@ def _own(log: EventLog, data: Mapping[str, Any]) -> Iterable[str]:
     return state.tasks[data["task"]].spec.accept
 
 
+def _needs(log: EventLog, task: int | None) -> list[str] | None:
+    """What a task's checks need of submodules and large files: all that it may write, if that was said."""
+    state = log.state("tasks")
+    assert isinstance(state, TasksState)
+    return None if task is None else list(state.tasks[task].spec.writes) or None
+
+
 async def check(tools: LandingTools, begun: Event) -> Checked:
     """Run the commands of `begun` (checks.begun) on what is in its worktree now, committed or not.
 
@@ -106,7 +113,7 @@ async def check(tools: LandingTools, begun: Event) -> Checked:
         if snapshot.tree == checks_of(tools.log).tree.get(scope):
             return Checked(snapshot.tree)
         commands = tuple(data["commands"])
-        place = await clean_place(tools, path, snapshot.commit)
+        place = await clean_place(tools, path, snapshot.commit, _needs(tools.log, data["task"]))
         try:
             results = await run_commands(tools, commands, place, "check", begun.seq, agent=VERIFIER)
         finally:
