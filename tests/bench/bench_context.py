@@ -1,10 +1,10 @@
 """What share of an agent's prompt tokens a real local server takes from its cache, with all that changes prompts.
 
 Run: python tests/bench/bench_context.py [CALLS] [CONTEXT] [--real]. The steps are scripted, so that each run asks the
-same: files are read, one claim is made, and it is taken back in the middle; old output is masked, the conversation is
-shortened. Every prompt goes to the embedded model's server, whose counts of prompt and cached tokens are what the
-session records and what is printed: on a tiny model with the same tokens (see tiny_model.py), with --real on the
-embedded one. Its file must be there (`make model`); MUSECODE_HOME says where, else it is .data.
+same: files are read, one claim is made, and it is taken back after a third of them; old output is masked, the
+conversation is shortened. Every prompt goes to the embedded model's server, whose counts of prompt and cached tokens
+are what the session records and what is printed: on a tiny model with the same tokens (see tiny_model.py), with --real
+on the embedded one. Its file must be there (`make model`); MUSECODE_HOME says where, else it is .data.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def told(events: Sequence[Event]) -> None:
 
 def corrections(events: Sequence[Event]) -> list[int]:
     """When an agent was told that a claim went out."""
-    sent = {event.seq for event in events if event.kind == "mail.sent" and event.data["subject"] == "claim"}
+    sent = {event.seq for event in events if event.kind == "mail.sent" and event.data["claims"]}
     return [event.seq for event in events if event.kind == "mail.delivered" and event.data["mail"] in sent]
 
 
@@ -131,7 +131,7 @@ def main(calls: int, context: str, *, tiny: bool) -> None:
             f"f{n}.txt": f"file {n} says that a value is {n}, which a test may want to know\n" * LINES for n in range(8)
         }
         repo.commit(files)
-        model = Corrected([*CLAIMED, *(read_call(f"f{n % 8}.txt") for n in range(calls))], len(CLAIMED) + calls // 2)
+        model = Corrected([*CLAIMED, *(read_call(f"f{n % 8}.txt") for n in range(calls))], len(CLAIMED) + calls // 3)
         relay = Counted(model, api="chat")
         relay.real_url, relay.real_key = server.url, server.key
         with relay, session_on(relay.base_url, repo.root, api="chat", context=context) as session:
