@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ _OTHER_ONE = frozenset({"agent.created", "agent.retired"})
 # What an agent is given after that.
 _GIVES = frozenset({"task.leased", "critique.asked"})
 _MAKES = _OTHER_ONE | {"agent.seeded"}
+
+ends_with: ContextVar[Event | None] = ContextVar("ends_with", default=None)
+"""The event with which the review or the checks ended within which this code runs, if it is such and has ended."""
 
 
 class RerunLog:
@@ -229,6 +233,8 @@ class RerunLog:
                     self._come(event)
                     return event
             return Event(1, self.last_seq, "", 0, 0, agent, turn, tuple(cause), kind, "", clean)
+        if kind.startswith("critique.") and kind != "critique.asked" and self._given_up():
+            raise asyncio.CancelledError
         event = self._match(kind, clean, agent, tuple(cause))
         found = first_difference(self._said(event.data, kind), self._said(clean, kind), "data")
         if found is None and tuple(cause) != event.cause:
@@ -244,6 +250,19 @@ class RerunLog:
         self._last[_chain(agent)] = max(self._last.get(_chain(agent), 0), event.seq)
         self._come(event)
         return event
+
+    def _given_up(self) -> bool:
+        """Whether this is the review of a batch that was given up before it wrote down what it found."""
+        closed = ends_with.get()
+        assert self._stretch is not None
+        return (
+            closed is not None
+            and closed.data["again"]
+            and not any(
+                each.kind == "critique.reviewed" and each.data["batch"] == closed.data["batch"]
+                for each in self._stretch.events
+            )
+        )
 
     def _said(self, data: Mapping[str, Any], kind: str) -> dict[str, Any]:
         free: tuple[str, ...] = _SETTINGS.get(kind, ())

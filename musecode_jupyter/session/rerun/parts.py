@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NoReturn, TypeVar
@@ -24,7 +23,7 @@ from musecode_jupyter.models.conversation import arguments_object
 from musecode_jupyter.models.types import Final, ModelRequest, Usage
 from musecode_jupyter.runtime.answers import revived_error
 from musecode_jupyter.runtime.errors import BudgetExceeded, ModelError, MuseError
-from musecode_jupyter.session.rerun.log import RerunLog
+from musecode_jupyter.session.rerun.log import RerunLog, ends_with
 from musecode_jupyter.session.rerun.record import BESIDE, RecordEnds, Stretch, first_difference, told
 from musecode_jupyter.skills.goal import PauseRequested
 from musecode_jupyter.tools.executor import CallResult, Executor, FormedCall
@@ -36,10 +35,6 @@ T = TypeVar("T")
 NEVER = 2**63
 # Sessions of earlier versions were not shortened.
 _NO_LIMIT = 2**40
-
-
-ends_with: ContextVar[Event | None] = ContextVar("ends_with", default=None)
-"""The event with which the review or the checks ended within which this code runs, if it is such and has ended."""
 
 
 class Schedule:

@@ -35,7 +35,7 @@ from musecode_jupyter.runtime.errors import MuseError
 from musecode_jupyter.session.core import NOT_MADE
 from musecode_jupyter.session.crew import LEAD_NAME, awaited
 from musecode_jupyter.session.landings import IN_SHADOW
-from musecode_jupyter.session.rerun.log import RerunLog
+from musecode_jupyter.session.rerun.log import RerunLog, ends_with
 from musecode_jupyter.session.rerun.parts import (
     NEVER,
     Rerun,
@@ -44,7 +44,6 @@ from musecode_jupyter.session.rerun.parts import (
     RerunExecutor,
     RerunGate,
     Schedule,
-    ends_with,
 )
 from musecode_jupyter.session.rerun.record import (
     BESIDE,
