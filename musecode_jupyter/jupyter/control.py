@@ -3,8 +3,9 @@
 The JupyterLab extension sends `musecode_request` on the control channel, which the kernel serves on a thread of its
 own, and gets one `musecode_reply`:
 
-- `{type: state, document?, since?}`: `{ok, at, session, pending, running, findings}`; the cards of the questions that
-  wait, and `{since, upto, findings}`: the findings that have changed after event `since`
+- `{type: state, document?, since?}`: `{ok, at, session, pending, running, findings, settle}` as below, but for
+  `pending`, the cards of the questions that wait, and `findings`, those that changed after event `since`, as `{since,
+  upto, findings}`
 - `{type: answer, approval, digest, decision, why}`: `{ok, problem?}`
 - `{type: settle, number, word, text}`: `{ok, problem?}`; what the user says of a finding
 - `{type: stop}`: `{ok, problem?}`
@@ -194,9 +195,8 @@ class Control:
                 return {
                     "ok": True,
                     "at": time.monotonic(),
-                    "session": None if session is None else session.id,
+                    **self._host.standing(),
                     "pending": self._host.pending_cards(),
-                    "running": self._host.working(),
                     "findings": self._host.findings_since(since if type(since) is int else 0),
                 }
             if kind == "applied":

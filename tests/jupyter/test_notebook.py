@@ -468,7 +468,8 @@ def test_requests_on_the_control_channel_are_answered_while_a_cell_blocks(start:
     kernel, flag = start(), tmp_path / "flag"
     kernel.run("%load_ext musecode_jupyter")
     kernel.run("%muse cells on")
-    nothing = {"session": None, "pending": [], "running": False, "findings": {"since": 0, "upto": 0, "findings": []}}
+    nothing = {"session": None, "pending": [], "running": False, "settle": 0}
+    nothing["findings"] = {"since": 0, "upto": 0, "findings": []}
     state = control(kernel, type="state")
     assert state == {"ok": True, "at": state["at"], **nothing}
     assert control(kernel, type="stop") == {"ok": False, "problem": "No session is open."}

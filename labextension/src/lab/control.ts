@@ -26,6 +26,7 @@ export interface KernelState {
   readonly session: string | null;
   readonly pending: readonly Approval[];
   readonly running: boolean;
+  readonly settle: number;
   readonly findings: Omit<FindingsMessage, "type">;
 }
 

@@ -95,6 +95,7 @@ export class Crew {
           this.again = true;
           continue;
         }
+        this.settle = state.settle;
         this.take(state.pending, state.running);
         this.findings = state.findings.upto;
         this.critiques.say({ type: "findings", ...state.findings });
