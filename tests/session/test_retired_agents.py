@@ -14,9 +14,11 @@ from musecode_jupyter.session.agents_view import agents_lines
 from musecode_jupyter.session.api import fork_session
 from musecode_jupyter.session.replay import prove
 
-# Longer than what the explorer reads: with it a conversation that begins anew would cost more than a new agent.
-TEXT = "say right, and mind what was said before " * 900
-AGAIN = Answer("", [Call("read", {"path": "big.txt"}) for _ in range(8)])
+# What whoever works on the goal is told.
+TEXT = "say right, and mind what was said before " * 90
+MANY = 8
+LOOK = Call("read", {"path": "big.txt"})
+AGAIN = Answer("", [LOOK] * MANY)
 
 
 def test_the_explorer_gives_way_to_a_new_one_that_is_told_what_is_verified(repo: Repo) -> None:
@@ -26,7 +28,7 @@ def test_the_explorer_gives_way_to_a_new_one_that_is_told_what_is_verified(repo:
     def model(request: ParsedRequest) -> Answer:
         if is_explorer(request):
             explored.append(request)
-            return [AGAIN, Answer("Much."), Answer("More.")][min(len(explored) - 1, 2)]
+            return [Answer("", [LOOK] * 3 * MANY), Answer("Much."), Answer("More.")][min(len(explored) - 1, 2)]
         since = [place for place, item in enumerate(request.items) if item.get("text", "").startswith("Goal: ")][-1]
         done = sum(item["type"] == "tool_result" for item in request.items[since:])
         return [ask("How much?"), ask("How much more?"), EDIT, DONE][min(done, 3)]
@@ -70,8 +72,8 @@ def test_the_explorer_gives_way_to_a_new_one_that_is_told_what_is_verified(repo:
 def test_workers_and_reviewers_give_way_too_as_they_are_given_other_work(repo: Repo) -> None:
     names = ("one", "two")
     repo.commit({"big.txt": "a line of a file with some words in it\n" * 350, **{f"{n}.txt": "wrong\n" for n in names}})
-    # By the number of results that are there: eight of them after the first answer.
-    play = {name: [[AGAIN, *[edit(f"{name}.txt", "wrong", "right")] * 8]] for name in names}
+    # By the number of results that are there: so many of them after the first answer.
+    play = {name: [[AGAIN, *[edit(f"{name}.txt", "wrong", "right")] * MANY]] for name in names}
     script = Reviewed(Crew(play), {"tests": [[AGAIN]]})
     graph = [
         {"name": name, "goal": f"Mend {name}.txt.", "accept": [f"grep -q right {name}.txt"], "writes": [f"{name}.txt"]}
