@@ -68,9 +68,9 @@ class Run:
         assert self.process.returncode in {0, -signal.SIGKILL}, errors
         return self.process.returncode == -signal.SIGKILL
 
-    def finish(self) -> tuple[int, str]:
-        """Exit status and standard error of a run that is left alone."""
-        guard = threading.Timer(DEADLINE_S, self.process.kill)
+    def finish(self, deadline_s: float = DEADLINE_S) -> tuple[int, str]:
+        """Exit status and standard error of a run that is left alone, for so long at most."""
+        guard = threading.Timer(deadline_s, self.process.kill)
         guard.start()
         try:
             list(self.events())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import resource
 from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -27,8 +30,33 @@ CALLS = 1_000 if LONG else 60
 WINDOW = 32_768 if LONG else 9_216
 FAILS_EVERY = 5
 DEADLINE_S = 900
+LOOK_EVERY = 20
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
+
+
+class Watched(Run):
+    """A run whose memory is looked at now and then: `memory` has its own resident bytes by the newest event."""
+
+    def __init__(self, arguments: list[str], env: dict[str, str], memory: dict[int, int]) -> None:
+        super().__init__(arguments, env)
+        self.memory = memory
+
+    def events(self) -> Iterator[int]:
+        for seq in super().events():
+            if seq % LOOK_EVERY == 0:
+                self._look(seq)
+            yield seq
+
+    def _look(self, seq: int) -> None:
+        # It may have ended by now: then nothing is known of it.
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{self.process.pid}/statm").read_text().split()
+            # What is resident, without what is shared with files.
+            own = int(words[1]) - int(words[2])
+            if own:
+                # A process that goes on tells what was before it too.
+                self.memory.setdefault(seq, own * resource.getpagesize())
 
 
 class Worker:
@@ -55,6 +83,7 @@ def test_a_long_run_with_kills_repeats_nothing_loses_nothing_and_stays_small(tmp
     repo = Repo(tmp_path / "repo")
     text = "".join(f"line {n} has a few words\n" for n in range(60))
     repo.commit({f"part{n}.txt": text for n in range(7)})
+    memory: dict[int, int] = {}
     with ModelServer(Worker()) as server:
         env = {
             **os.environ,
@@ -67,13 +96,13 @@ def test_a_long_run_with_kills_repeats_nothing_loses_nothing_and_stays_small(tmp
             "MUSECODE_APPROVALS": "allow-workspace",
         }
         goal = ["run", "--goal", "say right", "--verify", CHECK, "--repo", str(repo.root), "--steps", str(2 * CALLS)]
-        run = Run(goal, env)
+        run = Watched(goal, env, memory)
         events_of_a_call = 8
         assert run.kill_after(CALLS // 3 * events_of_a_call, 0.0)
         (folder,) = (tmp_path / "home" / "sessions").iterdir()
-        run = Run(["resume", folder.name], env)
+        run = Watched(["resume", folder.name], env, memory)
         assert run.kill_after(CALLS * 2 // 3 * events_of_a_call, 0.0)
-        code, errors = Run(["resume", folder.name], env).finish()
+        code, errors = Watched(["resume", folder.name], env, memory).finish(DEADLINE_S)
         assert code == 0, errors
         sent = server.requests
     log = EventLog.read(folder)
@@ -96,11 +125,13 @@ def test_a_long_run_with_kills_repeats_nothing_loses_nothing_and_stays_small(tmp
     assert isinstance(fold, AgentsState)
     assert len(fold.call_ids) < CALLS // 3
     assert len(fold.agents["lead"].results) < CALLS // 3
-    early, late = bytes_per_call(folder, names, 0.1, 0.3), bytes_per_call(folder, names, 0.7, 0.9)
-    assert late < 1.3 * early
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    fifths = [bytes_per_call(folder, names, n / 5, (n + 1) / 5) for n in range(5)]
+    assert fifths[-1] < 1.1 * fifths[0]
+    peaks = most_memory(memory, names)
+    assert peaks[-1] < 1.3 * peaks[0]
     print(f"\n{len(names)} calls, {len(failed)} failed, {len(cuts)} shortenings, {len(events)} events, ", end="")
-    print(f"{early:.0f} bytes a call early, {late:.0f} late; most memory of a process {peak // 1024} MB, ", end="")
+    print(f"bytes a call by fifths {[round(each) for each in fifths]}, most memory by fifths ", end="")
+    print(f"{[each >> 20 for each in peaks]} MiB, ", end="")
     print(f"{len(sent)} requests, cached {cached_share(events):.3f}")
     proof = prove(folder)
     assert proof.problem is None, proof.problem
@@ -109,9 +140,16 @@ def test_a_long_run_with_kills_repeats_nothing_loses_nothing_and_stays_small(tmp
 def bytes_per_call(folder: Path, calls: dict[int, object], begin: float, end: float) -> float:
     """Bytes of the journal for each call, between two shares of the calls."""
     seqs = sorted(calls)
-    first, last = seqs[int(begin * len(seqs))], seqs[int(end * len(seqs))]
+    first, last = seqs[int(begin * len(seqs))], seqs[min(int(end * len(seqs)), len(seqs) - 1)]
     lines = [line for path in sorted((folder / "journal").iterdir()) for line in path.read_bytes().splitlines()]
     return sum(map(len, lines[first:last])) / (int(end * len(seqs)) - int(begin * len(seqs)))
+
+
+def most_memory(memory: dict[int, int], calls: dict[int, object]) -> list[int]:
+    """The most resident bytes in each fifth of the calls."""
+    seqs = sorted(calls)
+    ends = [*(seqs[n * len(seqs) // 5] for n in range(1, 5)), max(memory) + 1]
+    return [max(size for seq, size in memory.items() if a <= seq < b) for a, b in pairwise([0, *ends])]
 
 
 def cached_share(events: list[Event]) -> float:
