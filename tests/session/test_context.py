@@ -25,6 +25,7 @@ from fixtures.session_bench import (
     start,
 )
 
+from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session.agents_view import agents_lines
@@ -65,9 +66,19 @@ def is_question(seen: SeenRequest) -> bool:
 
 
 def proved(session_folder: Path) -> None:
+    """The session proves itself; and however many reasons there were to shorten, once was enough before an answer."""
     proof = prove(session_folder)
     assert proof.problem is None, proof.problem
     assert proof.unchecked == ""
+    asked, answered = {}, set()
+    for event in EventLog.read(session_folder).events():
+        if event.kind == "model.requested":
+            asked[event.seq] = event.data["purpose"]
+        elif event.kind == "model.completed" and asked[event.data["request"]] != "compact":
+            answered.add(event.agent)
+        elif event.kind == "context.compacted":
+            assert event.agent in answered, f"shortened again at event {event.seq}, and nothing was said since"
+            answered.remove(event.agent)
 
 
 def test_a_long_goal_is_masked_and_shortened_with_all_of_it_provable(repo: Repo) -> None:

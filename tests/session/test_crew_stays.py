@@ -87,6 +87,7 @@ def test_after_a_restart_they_are_suspended_and_go_on_and_a_later_goal_takes_the
             handle = start(session)
             watch.until("task.done")
             assert model.begun.wait(DEADLINE_S)
+            assert states(session)["reviewer-simplicity"] == "running", "it is said to be idle while it works"
             name, number, folder = session.id, handle.number, session.folder
         model.go.set()
         with session_on(server.base_url, repo.root, resume=name, **FULL) as session:
@@ -100,6 +101,7 @@ def test_after_a_restart_they_are_suspended_and_go_on_and_a_later_goal_takes_the
             assert end(session.handle(number)).met
             repo.commit({f"{name}.txt": "wrong\n" for name in NAMES})
             assert end(start(session)).met
+            assert not {"running", "waiting"} & set(states(session).values()), "it is said to work after the end"
             made = [event.agent for event in only(session.events(), "agent.created") if event.agent != VERIFIER]
             assert made == ["lead", "explorer", "worker-1", *REVIEWERS]
         assert model.all_extend(), "a conversation was begun anew"

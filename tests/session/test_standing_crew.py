@@ -104,6 +104,7 @@ def test_its_calls_count_for_the_goal_of_whoever_asked(repo: Repo) -> None:
     ("answer", "told"),
     [
         (ask("Who?", agent="stranger"), "There is no 'stranger' to ask. There are: explorer."),
+        (ask("Who?", agent="lead"), "There is no 'lead' to ask. There are: explorer."),
         (ask("  "), "The question is empty."),
     ],
 )
@@ -119,9 +120,12 @@ def test_a_question_that_cannot_be_put_is_refused_and_says_why(repo: Repo, answe
 
 
 def test_an_agent_cannot_use_a_tool_that_its_role_lacks(repo: Repo) -> None:
+    """It neither edits nor asks another one: whoever is asked has nobody below, itself least of all."""
+
     def model(request: ParsedRequest) -> Answer:
         if is_explorer(request):
-            return EDIT if request.items[-1]["type"] == "message" else Answer(request.items[-1]["output"])
+            refused = sum(item["type"] == "tool_result" for item in request.items)
+            return [EDIT, ask("What now?"), Answer(request.items[-1].get("output", ""))][refused]
         done = sum(item["type"] == "tool_result" for item in request.items)
         return [ask("Correct it yourself."), EDIT, DONE][min(done, 2)]
 
@@ -129,10 +133,10 @@ def test_an_agent_cannot_use_a_tool_that_its_role_lacks(repo: Repo) -> None:
         assert end(start(session)).met
         events, folder = list(session.events()), session.folder
     assert [event.agent for event in only(events, "file.changed")] == ["lead"]
-    (refused,) = only(events, "tool.failed")
-    assert refused.agent == "explorer"
-    tools = "check_claim, claim, follow_up, map, read, search"
-    assert refused.data["output"] == f"There is no tool 'edit'. The tools are: {tools}."
+    told = [(event.agent, event.data["output"]) for event in only(events, "tool.failed")]
+    there = "The tools are: check_claim, claim, follow_up, map, read, search."
+    assert told == [("explorer", f"There is no tool '{name}'. {there}") for name in ("edit", "ask")]
+    assert len(only(events, "agent.woken")) == 1
     assert prove(folder).problem is None
 
 
