@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import shutil
 import tempfile
@@ -122,6 +123,10 @@ TestJournals = Journals.TestCase
 TestJournals.settings = settings(max_examples=8, stateful_step_count=15, deadline=None)
 
 
+LONG = pytest.mark.skipif("MUSECODE_CRASH_POINTS" not in os.environ, reason="many seconds: run by make crash")
+
+
+@LONG
 @pytest.mark.crash
 def test_more_journals() -> None:
     class More(Journals.TestCase):
@@ -157,9 +162,10 @@ def _flips(folder: Path, count: int, rng: random.Random) -> None:
 
 
 def test_flipped_bits_are_detected(tmp_path: Path, rng: random.Random) -> None:
-    _flips(tmp_path / "s", 60, rng)
+    _flips(tmp_path / "s", 200, rng)
 
 
+@LONG
 @pytest.mark.crash
 def test_two_thousand_flipped_bits_are_detected(tmp_path: Path, rng: random.Random) -> None:
     _flips(tmp_path / "s", 2_000, rng)
