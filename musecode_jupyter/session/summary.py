@@ -121,6 +121,8 @@ def _outcome(kind: str, data: Data) -> bool | None:
         return bool(data["passed"])
     if kind == "merge.reviewed":
         return bool(data["ok"])
+    if kind == "checks.ended" and data["turned"]:
+        return all(each["passed"] for each in data["turned"])
     if kind == "goal.stopped":
         return None if data["state"] == "stopped" else False
     if kind == "merge.checked":

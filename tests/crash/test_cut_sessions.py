@@ -25,7 +25,7 @@ from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.replay import prove
 
 LONG = "MUSECODE_CRASH_POINTS" in os.environ
-CHOSEN = os.environ.get("MUSECODE_CUT_STORIES", ",".join(STORIES) if LONG else "dirty").split(",")
+CHOSEN = os.environ.get("MUSECODE_CUT_STORIES", ",".join(STORIES) if LONG else "control").split(",")
 ASK_EVERY, FINISH_EVERY = 8, int(os.environ.get("MUSECODE_CUT_FINISH", "12"))
 MOST_FAILURES = 20
 """After so many points that failed, no more are tried."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fixtures.fault_runs import APIS, one_run
 
-RUNS = int(os.environ.get("MUSECODE_FAULT_RUNS", "6"))
+RUNS = int(os.environ.get("MUSECODE_FAULT_RUNS", "3"))
 FIRST = int(os.environ.get("MUSECODE_FAULT_SEED", "0"))
 
 pytestmark = pytest.mark.crash

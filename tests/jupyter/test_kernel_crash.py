@@ -15,7 +15,7 @@ from scripted import CHECK, GOAL
 
 from musecode_jupyter.session.replay import prove
 
-POINTS = int(os.environ.get("MUSECODE_CRASH_POINTS", "3"))
+POINTS = int(os.environ.get("MUSECODE_CRASH_POINTS", "1"))
 # goal.set is the fourth event, and the run has about as many as this; if it ends sooner, it is killed then.
 FIRST, LAST = 4, 46
 ENDED = {"goal.met", "goal.stopped"}
