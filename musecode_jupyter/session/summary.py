@@ -122,7 +122,7 @@ def _outcome(kind: str, data: Data) -> bool | None:
     if kind == "merge.reviewed":
         return bool(data["ok"])
     if kind == "checks.ended" and data["turned"]:
-        return all(each["passed"] for each in data["turned"])
+        return all(each.get("passed") for each in data["turned"])
     if kind == "goal.stopped":
         return None if data["state"] == "stopped" else False
     if kind == "merge.checked":
@@ -144,12 +144,12 @@ def _list(values: list[Any], most: int = 4) -> str:
 def _checks_ended(data: Data) -> str:
     if data["why"]:
         return f"the checks of {data['begun']} have ended{_why(data)}"
-    turns = [f"{each['command']} {'passes now' if each['passed'] else 'fails now'}" for each in data["turned"]]
+    turns = [f"{each.get('command')} {'passes now' if each.get('passed') else 'fails now'}" for each in data["turned"]]
     if turns:
         return f"the verifier: {_list(turns)}"
     if not data["checks"]:
         return "the verifier: nothing new to check"
-    passed = sum(each["passed"] for each in data["checks"])
+    passed = sum(bool(each.get("passed")) for each in data["checks"])
     return f"the verifier: as before, {passed} of {len(data['checks'])} pass"
 
 

@@ -480,7 +480,7 @@ def test_ignored_folders_are_shared_as_the_user_says(repo: Repo, how: str) -> No
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("count", [32 if LONG else 6])
+@pytest.mark.parametrize("count", [32 if LONG else 4])
 def test_many_workers_at_once_leave_nothing_and_lose_nothing(tmp_path: Path, home: Path, count: int) -> None:
     """A third of them meets with a conflict, with the user or with each other; all lands."""
     with ModelServer(Crew(MEND)) as server:
