@@ -6,7 +6,7 @@ import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -93,11 +93,24 @@ def within(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
 
-@pytest.fixture(params=MODULES)
-def module(request: pytest.FixtureRequest) -> str:
-    return request.param
+def of_each_module(rule: Callable[[str], None]) -> Callable[[], None]:
+    """A test of `rule` that names all modules which break it; a test for each would take longer than the rules do."""
+
+    def test() -> None:
+        broken = []
+        for module in MODULES:
+            try:
+                rule(module)
+            except AssertionError as error:
+                broken.append(error)
+        if broken:
+            raise ExceptionGroup(f"{len(broken)} modules break it", broken)
+
+    test.__doc__ = rule.__doc__
+    return test
 
 
+@of_each_module
 def test_imports_point_down(module: str) -> None:
     here = floor_of(module)
     for line, name in imports_of(module):
@@ -117,6 +130,7 @@ def test_imports_point_down(module: str) -> None:
             assert HEIGHT[there] < HEIGHT[here], f"{where}: {here} must not know {there}"
 
 
+@of_each_module
 def test_only_the_gate_imports_a_model_client(module: str) -> None:
     beside_the_clients = floor_of(module) == "models" and module != "musecode_jupyter.models"
     if beside_the_clients or module == "musecode_jupyter.guard.gate":
@@ -126,6 +140,7 @@ def test_only_the_gate_imports_a_model_client(module: str) -> None:
         assert not clients, f"{module}:{line} imports the model client {name}: only guard/gate.py may"
 
 
+@of_each_module
 def test_the_core_knows_no_notebook(module: str) -> None:
     if floor_of(module) not in CORE:
         return
@@ -135,11 +150,13 @@ def test_the_core_knows_no_notebook(module: str) -> None:
         )
 
 
+@of_each_module
 def test_no_module_patches_the_event_loop(module: str) -> None:
     for line, name in imports_of(module):
         assert not name.startswith("nest_asyncio"), f"{module}:{line} imports {name}"
 
 
+@of_each_module
 def test_only_workspace_git_runs_git(module: str) -> None:
     for line, name in imports_of(module):
         # Even its import starts a process, with the whole environment and beside the effects.
@@ -166,6 +183,7 @@ def test_only_workspace_git_runs_git(module: str) -> None:
                     pass
 
 
+@of_each_module
 def test_the_world_is_asked_through_the_effects(module: str) -> None:
     """What is not a function of the log goes through runtime/effects.py, so that it can be recorded."""
     if floor_of(module) not in CORE[CORE.index("guard") :] or module in LIVE:
@@ -180,6 +198,7 @@ def test_the_world_is_asked_through_the_effects(module: str) -> None:
             assert ast.unparse(node) != "os.environ", f"{module}:{node.lineno} reads os.environ: ask the effects"
 
 
+@of_each_module
 def test_a_module_says_its_job_and_stays_small(module: str) -> None:
     path = MODULES[module]
     assert ast.get_docstring(TREES[module]), f"{path} does not say in its first line what it is responsible for"

@@ -31,9 +31,9 @@ DRIVEN = [
     (api, name)
     for turn, api in enumerate(("responses", "chat"))
     for number, name in enumerate(names())
-    if LONG or number % 2 == turn
+    if LONG or number % 3 == turn
 ]
-"""Each repository through one of the APIs; through both where MUSECODE_CRASH_POINTS is set."""
+"""Two repositories through each of the APIs; all through both where MUSECODE_CRASH_POINTS is set."""
 
 
 @dataclass(frozen=True)
