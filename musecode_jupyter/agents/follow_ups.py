@@ -20,6 +20,12 @@ MAX_STEPS = 10
 """Model calls of such a turn."""
 
 
+NEXT_STEP = "next step"
+"""Begins the topic of letters about them."""
+WHY = "its own next step"
+"""Begins the reason of turns that agents have set for themselves."""
+
+
 class FollowUp(BaseModel):
     """One follow_up.set that has not come due."""
 
@@ -86,11 +92,6 @@ class FollowUpsReducer:
             touched = sorted(expand(step.paths, files) & set(files))
             if touched:
                 state.due[seq] = Due(step=state.waiting.pop(seq), by=by, files=touched)
-
-
-NEXT_STEP = "next step"
-WHY = "its own next step"
-"""Begins the reason of turns that agents have set for themselves."""
 
 
 def _agent(step: FollowUp | Due) -> str:

@@ -115,8 +115,10 @@ async def suspend(core: SessionCore, why: str) -> None:
 
 def _release(core: SessionCore, event: Event) -> None:
     """Once the work is over with which suspended agents were to go on, they are idle."""
+    if event.kind not in _ENDS or not core.log.writable:
+        return
     suspended = [name for name, record in core.agents.agents.items() if record.state == "suspended"]
-    if event.kind not in _ENDS or not suspended or not core.log.writable:
+    if not suspended:
         return
     waits = awaited(core.log)
     for name in suspended:

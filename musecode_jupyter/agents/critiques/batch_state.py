@@ -7,6 +7,7 @@ from typing import Protocol
 from pydantic import BaseModel, Field
 
 from musecode_jupyter.agents.critiques.state import scope_of
+from musecode_jupyter.agents.state import AgentRecord
 from musecode_jupyter.log.events import Event
 
 REVIEWER = "reviewer"
@@ -30,6 +31,15 @@ class Unseen(Protocol):
 
 
 CHANGES = frozenset({"file.changed", "worktree.creating", "worktree.snapshotted", "worktree.removing"})
+
+
+AUTHORS = frozenset({"lead", "worker"})
+"""Roles whose changes are looked at; standing agents look into the worktrees of those who ask them."""
+
+
+def has_settled(author: AgentRecord, changed: Changed) -> bool:
+    """Whether an agent has taken a step, its calls with their results, since it changed anything."""
+    return author.last_answer is not None and changed.last < author.last_answer and not author.open_calls
 
 
 def see(state: Unseen, event: Event) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.beside import CUT_OFF, GOAL_ENDS, TASK_ENDS, Beside
-from musecode_jupyter.agents.critiques.batch_state import REVIEWER, BatchesState, Changed
+from musecode_jupyter.agents.critiques.batch_state import AUTHORS, REVIEWER, BatchesState, Changed, has_settled
 from musecode_jupyter.agents.critiques.review import Change, Reviews
 from musecode_jupyter.agents.critiques.state import Finding, scope_of
 from musecode_jupyter.agents.critiques.text import critiques_of, letter
@@ -22,7 +22,6 @@ from musecode_jupyter.runtime.answers import answering
 MOST_OF_A_TASK = 6
 """So many batches of one piece of work are put to a model; of those that follow is said what is proven without one."""
 HANDED_IN = "The work asks to land, and is reviewed as a whole."
-_AUTHORS = frozenset({"lead", "worker"})
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,8 @@ class Batches:
 
     def before_step(self, task: Task) -> None:
         """Begin the review of what has settled as an agent is about to take a step; take back what it need not read."""
-        # Standing agents look into the worktrees of those who ask them.
-        if task.goal is None or self._agents.agents[task.agent].role not in _AUTHORS:
+        author = self._agents.agents[task.agent]
+        if task.goal is None or author.role not in AUTHORS:
             return
         worktree = task.place.worktree
         scope = "" if worktree is None else self.state.works.get(worktree, "")
@@ -84,12 +83,8 @@ class Batches:
         if worktree is None or reviews is None or reviews.mode == "off" or self.state.open:
             return
         changed = self.state.changed.get(worktree)
-        if changed is not None and self._settled(task.agent, changed):
+        if changed is not None and has_settled(author, changed):
             self._begin(reviews, task.goal, worktree, task.agent, scope, changed)
-
-    def _settled(self, agent: str, changed: Changed) -> bool:
-        record = self._agents.agents[agent]
-        return record.last_answer is not None and changed.last < record.last_answer and not record.open_calls
 
     def _begin(self, reviews: Reviews, goal: int, worktree: int, agent: str, scope: str, changed: Changed) -> None:
         tasks = self.log.state("tasks")

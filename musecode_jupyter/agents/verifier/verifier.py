@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.beside import CUT_OFF, GOAL_ENDS, TASK_ENDS, Beside
 from musecode_jupyter.agents.critiques.asked import runs_before
+from musecode_jupyter.agents.critiques.batch_state import AUTHORS, has_settled
 from musecode_jupyter.agents.critiques.state import scope_of
 from musecode_jupyter.agents.landing.checks import as_checks
 from musecode_jupyter.agents.landing.tools import LandingTools
@@ -22,7 +23,6 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.answers import answering
 
 HANDED_IN = "The work asks to land, and is checked as a whole."
-_AUTHORS = frozenset({"lead", "worker"})
 
 
 @dataclass
@@ -60,8 +60,7 @@ class Verifier:
         agents = self.log.state("agents")
         assert isinstance(agents, AgentsState)
         author = agents.agents[task.agent]
-        # Standing agents look into the worktrees of those who ask them.
-        if task.goal is None or author.role not in _AUTHORS:
+        if task.goal is None or author.role not in AUTHORS:
             return
         worktree = task.place.worktree
         scope = "" if worktree is None else self.state.works.get(worktree, "")
@@ -69,8 +68,7 @@ class Verifier:
         if worktree is None or self.tools is None or self.state.open:
             return
         changed = self.state.changed.get(worktree)
-        settled = author.last_answer is not None and not author.open_calls
-        if changed is None or not settled or changed.last > (author.last_answer or 0):
+        if changed is None or not has_settled(author, changed):
             return
         tasks = self.log.state("tasks")
         assert isinstance(tasks, TasksState)
