@@ -398,6 +398,10 @@ class FanOutRunner(GoalRunner):
             return f"{agent} is stopped; its task {task.spec.name} is {task.state}."
         return f"{agent} is stopped: its task {task.spec.name} waits, with what was done so far. The others go on."
 
+    def works_on(self, task: int) -> bool:
+        """Whether somebody is at task `task` now."""
+        return task in self._running
+
     def interrupt(self, task: int, why: str) -> None:
         """Have the worker of `task` end at once, because of an event user.interrupt."""
         self._stopping[task] = why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -23,7 +24,7 @@ from fixtures.session_bench import DONE, EDIT, Repo, end, session_on, start
 
 from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.log import EventLog
-from musecode_jupyter.log.events import GENESIS, chain
+from musecode_jupyter.log.events import GENESIS, Event, chain
 from musecode_jupyter.session import GoalSpec, Settings, open_session
 from musecode_jupyter.session.replay import prove
 from musecode_jupyter.session.rerun.run import check_commands
@@ -332,3 +333,40 @@ def test_a_record_that_ends_where_a_worker_was_stopped_is_proved(
         proof = check_commands(EventLog.read(folder))
         assert proof.problem is None, (kept, proof.problem)
         assert not proof.unchecked
+
+
+def test_a_worker_that_was_stopped_between_two_steps_is_stopped_again_while_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its call had its result, it had asked for nothing more, and another worker went on."""
+    monkeypatch.setenv("MUSECODE_HOME", str(tmp_path / "home"))
+    repo = Repo(tmp_path / "repo")
+    names = ("one", "two")
+    repo.commit({f"{name}.txt": "wrong\n" for name in names})
+    checks = tuple(f"grep -q right {name}.txt" for name in names)
+    graph = [
+        {"name": name, "goal": "Mend.", "accept": [check], "writes": [f"{name}.txt"]}
+        for name, check in zip(names, checks, strict=True)
+    ]
+    stopped = threading.Event()
+    stopping: list[asyncio.Task[str]] = []
+
+    def stop(event: Event) -> None:
+        if event.kind == "file.changed" and event.data["path"] == "two.txt" and not stopping:
+            fan_out = session.core.fan_out
+            assert fan_out is not None
+            stopping.append(asyncio.get_running_loop().create_task(fan_out.stop_worker(event.agent, "stopped")))
+            stopping[0].add_done_callback(lambda _task: stopped.set())
+
+    play = {name: [[edit(f"{name}.txt", "wrong", "right")]] for name in names}
+    deeds = {("one", 0, 1): lambda: stopped.wait(60)}
+    with ModelServer(Crew(play, deeds=deeds)) as server, session_on(server.base_url, repo.root) as session:
+        session.read(lambda core: core.log.on_durable(stop))
+        result = end(session.start_goal(GoalSpec("mend both", checks, workers=2, tasks=parse_tasks(graph))))
+        assert result.status == "blocked"
+    events = list(EventLog.read(session.folder).events())
+    interrupt = next(event for event in events if event.kind == "user.interrupt")
+    mine = [event for event in events if event.agent == interrupt.data["scope"] and event.seq < interrupt.seq]
+    assert mine[-1].kind == "tool.finished"
+    proof = check_commands(EventLog.read(session.folder))
+    assert proof.problem is None and not proof.unchecked

@@ -122,6 +122,10 @@ class RerunLog:
             self._come(event)
             self.on_world(event)
 
+    def to_come(self, wanted: Callable[[Event], bool]) -> Event | None:
+        """The first event that the user or the world will bring, of those wanted; None if no more comes."""
+        return next((event for event in self._world[self._reached :] if wanted(event)), None)
+
     def deliver(self, to: str, seq: int) -> None:
         """Let come about what mail came into the conversation of `to` up to event `seq`: that is between two steps."""
         for event in self._next_of_own(to, seq):

@@ -24,7 +24,14 @@ from musecode_jupyter.models.types import Final, ModelRequest, Usage
 from musecode_jupyter.runtime.answers import revived_error
 from musecode_jupyter.runtime.errors import BudgetExceeded, ModelError, MuseError
 from musecode_jupyter.session.rerun.log import RerunLog, ends_with
-from musecode_jupyter.session.rerun.record import BESIDE, RecordEnds, Stretch, first_difference, told
+from musecode_jupyter.session.rerun.record import (
+    BESIDE,
+    RecordEnds,
+    Stretch,
+    first_difference,
+    interrupted_task,
+    told,
+)
 from musecode_jupyter.skills.goal import PauseRequested
 from musecode_jupyter.tools.executor import CallResult, Executor, FormedCall
 from musecode_jupyter.tools.registry import Arguments, Place, Tool
@@ -110,6 +117,13 @@ class Rerun:
         mine = self.log.next_by(agent) or self.log.next_of(lambda event: _names(event, agent))
         return mine is not None or bool(self.answers_of.get(agent))
 
+    def stops(self, agent: str) -> bool:
+        """Whether what ended the work of `agent` is that it is stopped, and the others go on."""
+        return (
+            self.log.to_come(lambda each: interrupted_task(each) is not None and each.data["scope"] == agent)
+            is not None
+        )
+
     async def checkpoint(self, agent: str) -> None:
         """End the work of `agent` as it ended when recorded, if it did nothing more."""
         following = self.log.next_by(agent)
@@ -120,7 +134,7 @@ class Rerun:
             self.reach(agent, following.seq - 1)
             self.log.deliver(agent, following.seq - 1)
         if not self.goes_on(agent) or (following is not None and _from_outside(following)):
-            if self.stretch.stopped:
+            if self.stretch.stopped or self.stops(agent):
                 await self.schedule.until(None, agent)
             self.end()
 

@@ -216,6 +216,10 @@ class _Work:
             # A standing agent's turn begins before what came of it comes about, and also where all others wait in vain.
             if self._log.wake(self._schedule.next_seq()) or self._schedule.release():
                 continue
+            stop = self._log.to_come(lambda event: interrupted_task(event) is not None)
+            if stop is not None:
+                self._log.reach(stop.seq)
+                continue
             if stopped:
                 self._schedule.end()
             else:
@@ -239,8 +243,14 @@ class _Work:
 
     def _world(self, event: Event) -> None:
         """Let what the user and the world bring have its effect on the work."""
-        if self._runner is not None:
-            _interrupt(self._runner, event)
+        task = interrupted_task(event)
+        if task is not None and self._runner is not None:
+            if self._runner.works_on(task):
+                self._runner.interrupt(task, event.data["why"])
+            else:
+                self._log.differ(
+                    event.seq, f"event {event.seq}: recorded that task {task} is stopped, now nobody is at it"
+                )
         if event.kind == "agent.woken":
             self._turns.append(asyncio.create_task(self._turn(event)))
         elif event.kind == "batch.settled" and self._reviews is not None:
@@ -409,11 +419,6 @@ def _ended(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return all(_ended(each) for each in error.exceptions)
     return isinstance(error, RecordEnds | asyncio.CancelledError)
-
-
-def _interrupt(runner: FanOutRunner, event: Event) -> None:
-    if (task := interrupted_task(event)) is not None:
-        runner.interrupt(task, event.data["why"])
 
 
 def _nobody() -> Crew:
