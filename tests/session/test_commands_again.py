@@ -369,4 +369,4 @@ def test_a_worker_that_was_stopped_between_two_steps_is_stopped_again_while_the_
     mine = [event for event in events if event.agent == interrupt.data["scope"] and event.seq < interrupt.seq]
     assert mine[-1].kind == "tool.finished"
     proof = check_commands(EventLog.read(session.folder))
-    assert proof.problem is None and not proof.unchecked
+    assert (proof.problem, proof.unchecked) == (None, "")
