@@ -12,10 +12,10 @@ from musecode_jupyter.agents.critiques.batches import Batches, Steps
 from musecode_jupyter.agents.critiques.review import MAX_STEPS, discard, forget_snapshot, snapshot_name
 from musecode_jupyter.agents.prompts import REVIEWERS
 from musecode_jupyter.agents.verifier import checks
-from musecode_jupyter.agents.verifier.state import VERIFIER
 from musecode_jupyter.agents.verifier.verifier import Verifier
 from musecode_jupyter.runtime.errors import MuseError
 from musecode_jupyter.runtime.process import to_the_end
+from musecode_jupyter.session.crew import ensure_verifier
 from musecode_jupyter.session.landings import landing_tools
 from musecode_jupyter.skills.goal import GoalRunner
 from musecode_jupyter.skills.goal_state import GoalRecord
@@ -37,14 +37,7 @@ def make_batches(core: SessionCore) -> Batches:
 
 def make_verifier(core: SessionCore) -> Verifier:
     """The checks beside the work of a session; nothing is begun."""
-    return Verifier(core.log, core.crew.mailbox, lambda goal: core.record(goal).verify, partial(_ensure_verifier, core))
-
-
-async def _ensure_verifier(core: SessionCore) -> None:
-    if VERIFIER not in core.agents.agents:
-        # It asks no model.
-        created = {"role": VERIFIER, "profile": "", "model": ""}
-        await core.log.append("agent.created", created, agent=VERIFIER)
+    return Verifier(core.log, core.crew.mailbox, lambda goal: core.record(goal).verify, partial(ensure_verifier, core))
 
 
 async def run_beside(core: SessionCore, runner: GoalRunner, pausing: Callable[[], bool]) -> GoalRecord:

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING
 from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.claims.tools import CLAIM, claims_of
 from musecode_jupyter.agents.crew import Crew
+from musecode_jupyter.agents.critiques.batch_state import REVIEWER
 from musecode_jupyter.agents.critiques.text import critiques_of
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.economy import decide
 from musecode_jupyter.agents.follow_ups import MOST_TURNS, follow_ups_of
 from musecode_jupyter.agents.mail.box import Mailbox
 from musecode_jupyter.agents.mind import Task
-from musecode_jupyter.agents.prompts import ASK, LEAD
+from musecode_jupyter.agents.prompts import ASK, LEAD, REVIEWERS
 from musecode_jupyter.agents.roles import offered
 from musecode_jupyter.agents.roles.state import role_of, standing
 from musecode_jupyter.agents.tasks.state import OVER, TasksState
+from musecode_jupyter.agents.verifier.state import VERIFIER
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.skills.goal_state import GoalsState
@@ -168,10 +170,23 @@ async def make_agents(core: SessionCore) -> None:
 
 
 async def ensure_crew(core: SessionCore) -> None:
-    """Make the standing agents. Under `guided` there are none: nobody could ask them."""
-    if core.with_crew:
-        for name in standing(core.log):
-            await ensure_agent(core, name, name)
+    """Make the standing agents, and who looks at all work. Under `guided` there are none: nobody could ask them."""
+    if not core.with_crew:
+        return
+    for name in standing(core.log):
+        await ensure_agent(core, name, name)
+    if core.settings.review_mode(core.gate.info.profile) == "full":
+        for name in REVIEWERS:
+            await ensure_agent(core, name, REVIEWER)
+    if core.with_verifier:
+        await ensure_verifier(core)
+
+
+async def ensure_verifier(core: SessionCore) -> None:
+    """Make the verifier if it is not there; it asks no model."""
+    if VERIFIER not in core.agents.agents:
+        created = {"role": VERIFIER, "profile": "", "model": ""}
+        await core.log.append("agent.created", created, agent=VERIFIER)
 
 
 async def ensure_agent(core: SessionCore, name: str, role_name: str) -> None:

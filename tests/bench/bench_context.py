@@ -136,7 +136,12 @@ def main(calls: int, context: str, *, tiny: bool) -> None:
         relay.real_url, relay.real_key = server.url, server.key
         with relay, session_on(relay.base_url, repo.root, api="chat", context=context) as session:
             model.session = session
-            result = start(session).wait(3_600)
+            handle = start(session)
+            result = handle.wait(3_600)
+            if result.status == "paused":
+                # Its work relies on what was taken back: it has been told that, and goes on as the user says so.
+                handle.resume()
+                result = handle.wait(3_600)
             print(f"{result.status} {result.why} {time.monotonic() - began:.0f} s")
             assert result.met
             told(session.events())

@@ -102,8 +102,8 @@ def test_after_a_restart_they_are_suspended_and_go_on_and_a_later_goal_takes_the
             repo.commit({f"{name}.txt": "wrong\n" for name in NAMES})
             assert end(start(session)).met
             assert not {"running", "waiting"} & set(states(session).values()), "it is said to work after the end"
-            made = [event.agent for event in only(session.events(), "agent.created") if event.agent != VERIFIER]
-            assert made == ["lead", "explorer", "worker-1", *REVIEWERS]
+            made = [event.agent for event in only(session.events(), "agent.created")]
+            assert made == ["lead", "explorer", *REVIEWERS, VERIFIER, "worker-1"]
         assert model.all_extend(), "a conversation was begun anew"
         with session_on(server.base_url, repo.root, resume=name, **FULL) as session:
             assert states(session) == {**dict.fromkeys(waiting, "idle"), **stand}

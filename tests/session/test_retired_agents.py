@@ -53,7 +53,7 @@ def test_the_explorer_gives_way_to_a_new_one_that_is_told_what_is_verified(repo:
         ours = [event.seq for event in only(events, "claim.asserted") if event.agent == "harness"]
         held = [event for event in only(events, "mail.sent") if event.data["topic"] == "verified"]
         assert [event.data["claims"] for event in held] == [ours[:1]]
-        assert [event.agent for event in only(events, "agent.created")] == ["lead", "explorer", "explorer"]
+        assert [event.agent for event in only(events, "agent.created")] == ["lead", "explorer", "verifier", "explorer"]
         proof = prove(folder)
         assert proof.ok, proof.problem
         assert not proof.unchecked

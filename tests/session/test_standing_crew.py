@@ -32,7 +32,7 @@ def test_the_explorer_answers_from_what_it_has_read_and_stays_for_the_next_goal(
         events, folder = list(session.events()), session.folder
     answers = [e.data["output"] for e in only(events, "tool.finished") if e.data["output"] == "It says: wrong."]
     assert len(answers) == 4
-    assert [event.agent for event in only(events, "agent.created")] == ["lead", "explorer"]
+    assert [event.agent for event in only(events, "agent.created")] == ["lead", "explorer", "verifier"]
     reads = [e for e in only(events, "tool.requested") if e.agent == "explorer"]
     assert [event.data["arguments"]["path"] for event in reads] == ["answer.txt"], "it read again what it knew"
     for before, after in zip(model.explored, model.explored[1:], strict=False):
@@ -199,7 +199,7 @@ def test_after_a_restart_it_comes_back_suspended_and_knows_what_it_knew(repo: Re
             folder = session.folder
     assert model.explored[2].items[: len(before.items)] == before.items
     lines = [line for line in lines if not line.startswith(" ")]
-    assert [line.partition(":")[0] for line in lines] == ["lead", "explorer"]
+    assert [line.partition(":")[0] for line in lines] == ["lead", "explorer", "verifier"]
     told = r"explorer, driver, \S+: idle, 3 model calls, .* woken last: asked by lead .* 1 files read"
     assert re.search(told, lines[1])
     assert prove(folder).problem is None

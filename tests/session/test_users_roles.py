@@ -138,7 +138,7 @@ def test_a_link_out_of_the_repository_is_not_followed(repo: Repo, tmp_path: Path
     with session_on(NOWHERE, repo.root, crew="on") as session:
         said = session.trust_roles().splitlines()
         assert said[-1].startswith("Role spy: .musecode/roles/spy.md leads out of the worktree.")
-        assert list(session.read(lambda core: core.agents.agents)) == ["lead", "explorer", "librarian"]
+        assert list(session.read(lambda core: core.agents.agents)) == ["lead", "explorer", "verifier", "librarian"]
         assert [event.data["name"] for event in only(session.events(), "role.taken")] == ["librarian"]
     for each in (repo.root / FOLDER).iterdir():
         each.unlink()

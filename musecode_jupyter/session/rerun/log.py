@@ -37,6 +37,7 @@ _FREE = frozenset({"agent.state", "agent.created", "agent.seeded"})
 _OTHER_ONE = frozenset({"agent.created", "agent.retired"})
 # What an agent is given after that.
 _GIVES = frozenset({"task.leased", "critique.asked"})
+_HANDS = _GIVES | {"task.bounced"}
 _MAKES = _OTHER_ONE | {"agent.seeded"}
 
 ends_with: ContextVar[Event | None] = ContextVar("ends_with", default=None)
@@ -203,6 +204,14 @@ class RerunLog:
     def next_by(self, agent: str) -> Event | None:
         """The first command of `agent` in the stretch that was not issued yet."""
         return next(iter(self._left_of.get(agent, {}).values()), None)
+
+    def before(self, following: Event) -> int:
+        """The last event that had come about when the agent of `following`, its next command, went on as it does now.
+
+        What it is given before that command begins another turn of it: what comes in between is of that one.
+        """
+        given = self.next_of(lambda event: event.kind in _HANDS and event.data["agent"] == following.agent)
+        return (following.seq if given is None else min(given.seq, following.seq)) - 1
 
     def left(self) -> list[Event]:
         """Commands of the stretch that were not issued again."""

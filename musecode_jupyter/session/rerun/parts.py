@@ -131,8 +131,9 @@ class Rerun:
             # Whatever it was that ended the review: the agent did nothing more in it.
             raise asyncio.CancelledError
         if following is not None:
-            self.reach(agent, following.seq - 1)
-            self.log.deliver(agent, following.seq - 1)
+            before = self.log.before(following)
+            self.reach(agent, before)
+            self.log.deliver(agent, before)
         if not self.goes_on(agent) or (following is not None and _from_outside(following)):
             if self.stretch.stopped or self.stops(agent):
                 await self.schedule.until(None, agent)
