@@ -137,6 +137,7 @@ def main(calls: int, context: str, *, tiny: bool) -> None:
         with relay, session_on(relay.base_url, repo.root, api="chat", context=context) as session:
             model.session = session
             handle = start(session)
+            handle.edit(steps=3 * calls + 100)
             result = handle.wait(3_600)
             if result.status == "paused":
                 # Its work relies on what was taken back: it has been told that, and goes on as the user says so.

@@ -59,12 +59,12 @@ def test_the_explorer_gives_way_to_a_new_one_that_is_told_what_is_verified(repo:
         assert not proof.unchecked
         with session_on(server.base_url, repo.root, resume=name, crew="on") as session:
             assert session.read(lambda core: core.agents.agents["explorer"].state) == "suspended"
-            assert kinds(session.events()).count("agent.created") == 3
+            assert kinds(session.events()).count("agent.created") == 4
         # As if the process had ended when it was gone and the new one was not there yet.
         fork = fork_session(folder, retired.seq, settings=settings(server.base_url, crew="on"))
         try:
             made = only(fork.events(), "agent.created")
-            assert [event.agent for event in made] == ["lead", "explorer", "explorer"]
+            assert [event.agent for event in made] == ["lead", "explorer", "verifier", "explorer"]
             assert made[-1].seq > retired.seq
             assert fork.read(lambda core: core.agents.agents["explorer"].state) == "suspended"
         finally:
