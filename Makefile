@@ -18,6 +18,8 @@ export PIP_CACHE_DIR := $(DATA)/cache/pip
 export npm_config_cache := $(DATA)/npm
 export npm_config_update_notifier := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The tests start hundreds of interpreters: each would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 FRONTEND_SOURCES := scripts/frontend.py $(shell find labextension -type f \
 	-not -path '*/node_modules/*' -not -path '*/build/*' 2>/dev/null)
