@@ -27,6 +27,7 @@ from fixtures.session_bench import DONE, EDIT, Repo, session_on, start
 from tiny_model import post, serving
 
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.models.local import CONTEXT
 from musecode_jupyter.session import Session
 from musecode_jupyter.session.replay import prove
 
@@ -124,7 +125,9 @@ class Corrected(Reading):
 
 def main(calls: int, context: str, *, tiny: bool) -> None:
     began = time.monotonic()
-    with serving(tiny=tiny) as server, tempfile.TemporaryDirectory() as folder:
+    # The embedded model's own context is its most.
+    wider = int(context) if tiny and int(context) > CONTEXT else None
+    with serving(tiny=tiny, context=wider) as server, tempfile.TemporaryDirectory() as folder:
         os.environ["MUSECODE_HOME"] = str(Path(folder) / "home")
         repo = Repo(Path(folder) / "repo")
         files = {

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from musecode_jupyter.models.local import PROMPT_CACHE_MIB, LocalModel
+from musecode_jupyter.models.local import CONTEXT, PROMPT_CACHE_MIB, LocalModel
 from musecode_jupyter.models.model_file import OVERRIDE, LocalModelFile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,8 +106,8 @@ def _after(data: mmap.mmap, at: int, kind: int) -> int:
     return at
 
 
-def make_tiny(real: Path, into: Path) -> Path:
-    """Write a model of one layer with the metadata of `real` to `into`; returns `into`."""
+def make_tiny(real: Path, into: Path, context: int | None = None) -> Path:
+    """Write a model of one layer with the metadata of `real` to `into`, of another context if given; returns `into`."""
     known = metadata(real)
     arch = known.architecture
     changed = {
@@ -117,6 +117,8 @@ def make_tiny(real: Path, into: Path) -> Path:
         "attention.head_count": HEADS,
         "attention.head_count_kv": HEADS,
     }
+    if context is not None:
+        changed["context_length"] = context
     raw = {**known.raw, "general.file_type": struct.pack("<II", _U32, 0)}
     raw |= {f"{arch}.{name}": struct.pack("<II", _U32, value) for name, value in changed.items()}
     shapes = _shapes(known.counts["tokenizer.ggml.tokens"])
@@ -174,18 +176,20 @@ class Server(threading.Thread):
     too).
     """
 
-    def __init__(self, *, tiny: bool, aside: int = PROMPT_CACHE_MIB) -> None:
+    def __init__(self, *, tiny: bool, aside: int = PROMPT_CACHE_MIB, context: int | None = None) -> None:
         super().__init__(daemon=True)
         real, environ = LocalModelFile(HOME).require(), None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         if tiny:
             self._folder = tempfile.TemporaryDirectory()
-            made = make_tiny(real, Path(self._folder.name) / "tiny.gguf")
+            made = make_tiny(real, Path(self._folder.name) / "tiny.gguf", context)
             environ = {OVERRIDE: str(made)}
             aside, left = divmod(aside * metadata(made).bytes_per_token, metadata(real).bytes_per_token)
             assert not left, "the bound is counted in whole MiB"
         threads = int(os.environ.get("MUSECODE_BENCH_THREADS", "0")) or None
-        self.model = LocalModel(LocalModelFile(HOME, environ=environ), threads=threads, prompt_cache=aside)
+        self.model = LocalModel(
+            LocalModelFile(HOME, environ=environ), threads=threads, prompt_cache=aside, context=context or CONTEXT
+        )
         self.loop = asyncio.new_event_loop()
         self.url = self.key = ""
         self.start()
@@ -219,9 +223,9 @@ def post(url: str, key: str, body: dict[str, Any]) -> Any:
 
 
 @contextmanager
-def serving(*, tiny: bool, aside: int = PROMPT_CACHE_MIB) -> Iterator[Server]:
+def serving(*, tiny: bool, aside: int = PROMPT_CACHE_MIB, context: int | None = None) -> Iterator[Server]:
     """A server that has begun, ended at the end."""
-    server = Server(tiny=tiny, aside=aside)
+    server = Server(tiny=tiny, aside=aside, context=context)
     try:
         server.begin()
         yield server
