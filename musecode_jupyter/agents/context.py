@@ -20,7 +20,7 @@ SPEAKING = frozenset(
     {
         *("user.message", "user.steer", "notebook.attached", "goal.set", "goal.edited", "goal.judged"),
         *("task.leased", "task.bounced", "tasks.tried", "model.completed", "mail.sent"),
-        *("context.compacted", "critique.asked"),
+        *("context.compacted", "critique.asked", "plan.begun", "plan.edited", "plan.checked"),
         *("tool.finished", "tool.failed", "tool.cancelled", "tool.unknown"),
     }
 )
@@ -71,7 +71,9 @@ def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Blob) ->
         return (Message(role="user", text=data["text"]),)
     if event.kind == "mail.sent":
         return (Message(role="user", text=frames.mail(event.agent, data)),)
-    if event.kind in {"task.bounced", "tasks.tried"}:
+    if event.kind in {"plan.begun", "plan.edited"}:
+        return (Message(role="user", text=data["message"]),)
+    if event.kind in {"task.bounced", "tasks.tried", "plan.checked"}:
         return (Message(role="user", text=data["report"]),)
     if event.kind == "goal.edited" and data["text"] is not None:
         return (Message(role="user", text=frames.edited(data["text"])),)

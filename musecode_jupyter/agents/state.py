@@ -21,7 +21,15 @@ POOR = 0.9
 _MOST_SAID = 200
 
 # Events that speak to a worker, the lead or a reviewer of what they are to do, by the field that holds what is said.
-_OF_TASKS = {"task.leased": "text", "task.bounced": "report", "tasks.tried": "report", "critique.asked": "text"}
+_OF_TASKS = {
+    "task.leased": "text",
+    "task.bounced": "report",
+    "tasks.tried": "report",
+    "critique.asked": "text",
+    "plan.begun": "message",
+    "plan.edited": "message",
+    "plan.checked": "report",
+}
 
 
 class OpenModelCall(Slice):
@@ -140,6 +148,8 @@ class AgentsReducer:
             if kind in {"goal.set", "task.leased"} and data["agent"] in state.agents:
                 state.agents[data["agent"]].said = []
             self._say(state, data["agent"], event.seq, new_turn=True)
+            if kind.startswith("plan."):
+                self._heard(state, data["agent"], event)
         elif kind == "goal.judged" and data["report"]:
             self._say(state, event.agent, event.seq, new_turn=True)
         elif kind == "goal.edited" and data["text"] is not None:

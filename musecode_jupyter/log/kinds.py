@@ -16,6 +16,7 @@ from musecode_jupyter.log.critique_kinds import CRITIQUE_KINDS
 from musecode_jupyter.log.follow_up_kinds import FOLLOW_UP_KINDS
 from musecode_jupyter.log.mail_kinds import MAIL_KINDS
 from musecode_jupyter.log.payload import Check, Payload
+from musecode_jupyter.log.plan_kinds import PLAN_KINDS
 from musecode_jupyter.log.role_kinds import ROLE_KINDS
 from musecode_jupyter.log.verifier_kinds import VERIFIER_KINDS
 from musecode_jupyter.log.work_kinds import WORK_KINDS
@@ -673,6 +674,7 @@ KINDS: dict[str, type[Payload]] = {
     **CRITIQUE_KINDS,
     **VERIFIER_KINDS,
     **FOLLOW_UP_KINDS,
+    **PLAN_KINDS,
     "budget.set": BudgetSet,
     "budget.exceeded": BudgetExceededEvent,
     "secret.redacted": SecretRedacted,

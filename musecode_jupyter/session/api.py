@@ -25,6 +25,7 @@ from musecode_jupyter.session import claims, landings, looks, roles, time_travel
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.files_at import session_at
 from musecode_jupyter.session.fork import make_fork, settled, take_away
+from musecode_jupyter.session.plan_handle import PlanHandle
 from musecode_jupyter.session.preflight import GoalSpec, check_goal
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.stops import stop_agent
@@ -311,6 +312,22 @@ class Session:
     def start_goal(self, spec: GoalSpec) -> GoalHandle:
         """Like `goal`, for callers without an event loop."""
         return GoalHandle(self, self.call(lambda core: core.set_goal(spec)), spec.text)
+
+    async def plan(self, text: str, *, verify: str | Sequence[str] = ()) -> PlanHandle:
+        """Have the lead write a plan for `text`, and return its handle at once; nothing is changed for it.
+
+        `verify` are commands that are to pass in the end. Raises UsageProblem or GitError if it cannot be begun.
+        """
+        commands = (verify,) if isinstance(verify, str) else tuple(verify)
+        return PlanHandle(self, await self.run(lambda core: core.plans.begin(text, commands)))
+
+    def start_plan(self, text: str, verify: Sequence[str] = ()) -> PlanHandle:
+        """Like `plan`, for callers without an event loop."""
+        return PlanHandle(self, self.call(lambda core: core.plans.begin(text, verify)))
+
+    def newest_plan(self) -> PlanHandle:
+        """Handle of the newest plan; UsageProblem if there is none."""
+        return PlanHandle(self, self.read(lambda core: core.plans.active()))
 
     def newest_goal(self) -> GoalHandle:
         """Handle of the goal that was set or resumed last; UsageProblem if there is none or it was cleared."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
@@ -18,7 +18,6 @@ from musecode_jupyter.agents.guided import Guided
 from musecode_jupyter.agents.landing.state import MergesState
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Mind, Task
-from musecode_jupyter.agents.roles import offered
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.guard.approvals import Approvals
 from musecode_jupyter.guard.gate import Gate
@@ -33,14 +32,12 @@ from musecode_jupyter.models.endpoint import secrets
 from musecode_jupyter.models.model_file import LocalModelFile
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import (
-    BudgetExceeded,
     ConfigurationError,
     GitError,
     LogError,
     LogReadOnly,
     MuseError,
     NoRepository,
-    Stopped,
     UsageProblem,
 )
 from musecode_jupyter.runtime.loop import assert_runtime_thread
@@ -49,7 +46,9 @@ from musecode_jupyter.session.claims import heed, send_corrections
 from musecode_jupyter.session.crew import LEAD_NAME, make_agents, make_crew, take_up
 from musecode_jupyter.session.ground import make_shadow, own_changes, settle, shadow_text, take_in
 from musecode_jupyter.session.landings import landing_parts
+from musecode_jupyter.session.plans import Plans
 from musecode_jupyter.session.preflight import GoalSpec, check_goal, check_model, choose_sandbox, landing_branch
+from musecode_jupyter.session.questions import Questions
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.repository import files_below, find_repository, unborn_root
 from musecode_jupyter.session.roles import take_roles
@@ -63,10 +62,10 @@ from musecode_jupyter.skills.goal_lines import goal_lines
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 from musecode_jupyter.skills.ground_state import Ground, GroundsState
 from musecode_jupyter.skills.limits import Limits, check_limits, check_room, limits_of
+from musecode_jupyter.skills.plan_state import offered_now
 from musecode_jupyter.tools.environment import child_environment
 from musecode_jupyter.tools.executor import Executor
 from musecode_jupyter.tools.notebook import AttachedCell
-from musecode_jupyter.tools.pictures import recorded
 from musecode_jupyter.tools.registry import Place, Registry, Tool
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.process_files import ProcessFiles
@@ -78,7 +77,6 @@ logger = logging.getLogger(__name__)
 
 # How long the end of what was told to stop is waited for, in seconds.
 STOP_S = 30.0
-NOT_MADE = "Not made: the user ended the question."
 NO_GOAL = 'There is no goal. Start one: %goal "TEXT" --verify "COMMAND"'
 
 
@@ -135,7 +133,7 @@ class SessionCore:
             log=log,
             effects=effects,
             registry=Registry.of(TOOLS).over(tools),
-            offered=partial(offered, log),
+            offered=partial(offered_now, log),
             policy=self.policy,
             approvals=self.approvals,
             outputs=outputs,
@@ -156,14 +154,13 @@ class SessionCore:
         self._tasks: dict[int, asyncio.Task[GoalRecord]] = {}
         self._runners: dict[int, GoalRunner] = {}
         self._pausing: dict[int, str] = {}
-        self._asking = asyncio.Lock()
-        # Those that are asked, with why they are to end, once they are.
-        self._questions: dict[asyncio.Task[str], str] = {}
+        self.questions = Questions(self)
+        """What the lead is asked outside goals: the user's questions, and plans."""
+        self.plans = Plans(self)
         self._starting = asyncio.Lock()
         self.undoing = asyncio.Lock()
         """Held while a landing is taken back: one at a time."""
         self._asides: set[asyncio.Task[None]] = set()
-        self._question_ends = 0
         self._closed = False
 
     @classmethod
@@ -353,7 +350,7 @@ class SessionCore:
     @property
     def asking(self) -> bool:
         """Whether a question of the user is being answered."""
-        return bool(self._questions)
+        return self.questions.open
 
     def now(self) -> datetime:
         """Wall-clock time in UTC."""
@@ -364,46 +361,7 @@ class SessionCore:
 
         `cell` is a cell of the notebook that goes with the question. Raises Stopped if the user ends it.
         """
-        if not text.strip():
-            raise UsageProblem("What do you want to ask? Give the text: %muse ask TEXT.")
-        task = asyncio.create_task(self._ask(text, cell), name=f"question of {self.id}")
-        self._questions[task] = ""
-        try:
-            return await task
-        except asyncio.CancelledError:
-            why = self._questions[task]
-            if not why:
-                raise
-            raise Stopped(f"The question was ended: {why}.") from None
-        finally:
-            del self._questions[task]
-
-    async def _ask(self, text: str, cell: AttachedCell | None) -> str:
-        async with self._asking:
-            # A question and a goal at once would share the lead's conversation.
-            if self.busy or self._starting.locked():
-                raise UsageProblem(
-                    "A goal is running with the lead. `%goal steer TEXT` reaches it; or pause the goal first."
-                )
-            await self.crew.rest()
-            cause: tuple[int, ...] = ()
-            if cell is not None:
-                pictures, blobs = recorded(cell.pictures)
-                attached = {"to": LEAD_NAME, "cell": cell.id, "text": cell.text, "pictures": pictures}
-                cause = (self.log.post("notebook.attached", attached, agent="user", blobs=blobs).seq,)
-            said = {"text": text, "to": LEAD_NAME}
-            event = await self.log.append("user.message", said, agent="user", cause=cause)
-            await self.log.append("agent.state", {"state": "running", "why": "a question"}, agent=LEAD_NAME)
-            self._question_ends = self.agents.agents[LEAD_NAME].steps + self.settings.steps_of_a_question()
-            task = Task(LEAD_NAME, self.own_place(), event.seq)
-            try:
-                return (await self.loop.turn(task)).text
-            except asyncio.CancelledError:
-                # A goal goes on with the calls that its agent still owes; a later question is another matter.
-                self.loop.drop_calls(task, NOT_MADE)
-                raise
-            finally:
-                await self.log.append("agent.state", {"state": "idle", "why": ""}, agent=LEAD_NAME)
+        return await self.questions.ask(text, cell)
 
     async def stop_work(self, why: str) -> None:
         """End what runs, at once: the questions, and whoever waits for them gets Stopped; or else the goal.
@@ -411,7 +369,7 @@ class SessionCore:
         Raises UsageProblem if there is neither.
         """
         if self.asking:
-            await self._stop_questions(why)
+            await self.questions.stop(why)
         elif self.goals.active is None:
             raise UsageProblem("Nothing is running: there is no goal and no question.")
         else:
@@ -423,16 +381,12 @@ class SessionCore:
         runner = self._runners.get(self.goals.active or 0)
         return runner if isinstance(runner, FanOutRunner) else None
 
-    async def _stop_questions(self, why: str) -> None:
-        asked = [task for task in self._questions if not task.done()]
-        for task in asked:
-            self._questions[task] = why
-            task.cancel()
-        if asked:
-            try:
-                await self.log.append("user.interrupt", {"scope": "a question"}, agent="user")
-            finally:
-                await asyncio.wait(asked, timeout=STOP_S)
+    @asynccontextmanager
+    async def exclusive(self) -> AsyncIterator[None]:
+        """Within it nothing else begins that works with the lead; UsageProblem if something is under way."""
+        async with self._starting:
+            self._no_running_goal()
+            yield
 
     async def set_goal(self, spec: GoalSpec) -> int:
         """Check the goal's clauses, write it down and start it; returns its seq."""
@@ -635,7 +589,7 @@ class SessionCore:
             for goal in reversed(self._tasks):
                 ends.push_async_callback(self._pause_for_good, goal, reason)
             ends.push_async_callback(self._stop_asides)
-            await self._stop_questions(reason)
+            await self.questions.stop(reason)
 
     async def _stop_asides(self) -> None:
         for aside in self._asides:
@@ -697,7 +651,7 @@ class SessionCore:
 
     async def _checkpoint(self, task: Task) -> None:
         if task.goal is None:
-            self._check_question()
+            self.questions.check(task)
         else:
             self._rest(task.goal)
             check_limits(self.record(task.goal), self._effects.now())
@@ -705,14 +659,6 @@ class SessionCore:
         self.batches.before_step(task)
         self.verifier.before_step(task)
         self.crew.before_step(task)
-
-    def _check_question(self) -> None:
-        limit = self.settings.steps_of_a_question()
-        if self.agents.agents[LEAD_NAME].steps >= self._question_ends:
-            raise BudgetExceeded(
-                f"No answer after {limit} model calls. Ask again to let it go on, or set MUSECODE_ASK_STEPS to more.",
-                scope="steps",
-            )
 
     def _rest(self, goal: int) -> None:
         # Kept until the goal has come to rest: each of its workers is told at its own next step.

@@ -23,6 +23,7 @@ from musecode_jupyter.log.fold import Reducer
 from musecode_jupyter.session.lineage import LineageReducer
 from musecode_jupyter.skills.goal_state import GoalsReducer
 from musecode_jupyter.skills.ground_state import GroundsReducer
+from musecode_jupyter.skills.plan_state import PlansReducer
 from musecode_jupyter.tools.state import ToolsReducer
 from musecode_jupyter.workspace.held_files import HeldFilesReducer
 from musecode_jupyter.workspace.state import WorkspaceReducer
@@ -51,5 +52,6 @@ def all_reducers() -> list[Reducer[Any]]:
         ChecksReducer(),
         GoalsReducer(),
         GroundsReducer(),
+        PlansReducer(),
         LineageReducer(),
     ]

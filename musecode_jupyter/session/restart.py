@@ -13,6 +13,7 @@ from musecode_jupyter.session.beside import settle_batches
 from musecode_jupyter.session.crew import suspend
 from musecode_jupyter.session.fork import held_files, lineage_of, settle_fork, settled
 from musecode_jupyter.session.landings import clean_up, settle_landings
+from musecode_jupyter.session.plans import settle_plans
 from musecode_jupyter.session.store import unfinished_fork
 from musecode_jupyter.tools.builtin import MAX_EDITABLE_BYTES
 from musecode_jupyter.tools.files import clear_cut_off, digest_bytes, read_bytes, write_atomic
@@ -49,6 +50,7 @@ async def reconcile(core: SessionCore) -> None:
         await _settle(core, seq, call)
     core.crew.settle()
     await settle_batches(core, f"the session was {happened}")
+    await settle_plans(core, f"the session was {happened}")
     await suspend(core, "fork" if fresh else "restart")
     for goal, goal_record in core.goals.goals.items():
         if goal_record.status == "running":

@@ -21,6 +21,7 @@ from musecode_jupyter.skills.dirty_goal import DirtyGoalRunner
 from musecode_jupyter.skills.fan_out import FanOutRunner, FanOutTools
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools
 from musecode_jupyter.skills.ground_state import GroundsState
+from musecode_jupyter.skills.plan_tool import PROPOSE_PLAN_TOOL
 from musecode_jupyter.tools.builtin import BUILTIN
 from musecode_jupyter.workspace.history import read_history
 
@@ -30,7 +31,7 @@ REPLAYS = 6
 What was recorded under another number is not run again; chain, fold and prompts are checked all the same.
 """
 
-TOOLS = (*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, *CLAIM_TOOLS, *REVIEW_ONLY, FOLLOW_UP_TOOL)
+TOOLS = (*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, PROPOSE_PLAN_TOOL, *CLAIM_TOOLS, *REVIEW_ONLY, FOLLOW_UP_TOOL)
 """The tools of agents and of this program, beside those of a host; which agent is offered which is its role's."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.session.plan_lines import PLAN_TEXTS
 from musecode_jupyter.session.visible import visible_text
 from musecode_jupyter.skills.limits import duration
 
@@ -18,7 +19,7 @@ BEHIND = frozenset({"git.answered"})
 """Kinds that are there to prove the others: shown to those who ask for them."""
 
 # The field by which an event names the one that opened what it belongs to, most specific first.
-_REFERENCES = ("request", "call", "approval", "critique", "merge", "claim", "mail", "worktree", "goal")
+_REFERENCES = ("request", "call", "approval", "critique", "merge", "claim", "mail", "worktree", "goal", "plan")
 
 # Events that say by their kind alone how something went; kinds not named say neither.
 _OUTCOME = {
@@ -30,6 +31,8 @@ _OUTCOME = {
     "tool.unknown": False,
     "approval.granted": True,
     "goal.met": True,
+    "plan.approved": True,
+    "plan.rejected": False,
     "merge.landed": True,
     "merge.bounced": False,
     "merge.undone": True,
@@ -557,6 +560,7 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "follow_up.set": lambda d: f"will look again once {_list(d['paths'])} land: {d['what']}",
     "checks.begun": lambda d: f"the verifier checks the work of {d['agent']}: {_list(d['commands'])}",
     "checks.ended": _checks_ended,
+    **PLAN_TEXTS,
     "budget.set": _budget_set,
     "budget.exceeded": lambda d: f"{d['scope']} limit{_why(d)}",
     "secret.redacted": lambda d: f"cut from {d['where']}: {_list(d['patterns'])}",

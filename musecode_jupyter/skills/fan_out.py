@@ -27,7 +27,7 @@ from musecode_jupyter.runtime.errors import GitError, LogError, MuseError, Usage
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools, branch_gone
 from musecode_jupyter.skills.task_planning import one_for_each
-from musecode_jupyter.skills.task_trials import Findings, judge
+from musecode_jupyter.skills.task_trials import Findings, judge, may_run
 from musecode_jupyter.tools.executor import CallResult, FormedCall
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
@@ -258,30 +258,11 @@ class FanOutRunner(GoalRunner):
         return proposed(list(self._t.log.events(since=self._since)), record.agent)
 
     async def _may_run(self, specs: Sequence[TaskSpec]) -> bool:
-        """Whether the acceptance commands may run: those that the user typed may; others are asked about, once.
-
-        The answer is bound to exactly these commands: another graph with another one is another question.
-        """
+        """Whether the acceptance commands may run; if not, the goal is stopped."""
         typed = {*self.record.verify, *self._granted}
-        new = sorted({command for spec in specs for command in spec.accept} - typed)
-        rules = self._t.approvals.rules
-        found = {command: await rules.covers_command(command, root=self._check_path, isolated=True) for command in new}
-        covered = {command: rule for command, rule in found.items() if rule is not None}
-        verdict = self._t.executor.policy.acceptance(new, covered)
-        granted, why = verdict.decision == "allow", verdict.rule
-        asked = [command for command in new if command not in covered]
-        if verdict.decision == "ask":
-            shown = {
-                "tasks": [f"{spec.name}: {spec.goal}" for spec in specs],
-                "commands": asked,
-                "where": "in clean checkouts of the tasks' work",
-            }
-            answer = await self._t.approvals.ask(
-                "tasks", "run the tasks' acceptance commands", shown, agent=self.record.agent
-            )
-            granted, why = answer.granted, answer.why or "the user's answer"
+        granted, why, asked = await may_run(self._t, specs, typed, self._check_path, self.record.agent)
         if granted:
-            self._granted.update(new)
+            self._granted.update(command for spec in specs for command in spec.accept)
         else:
             await self._stop("blocked", f"The tasks' acceptance commands were denied ({why}): {'; '.join(asked)}")
         return granted

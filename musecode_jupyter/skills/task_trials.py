@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import Literal
 
+from musecode_jupyter.agents.landing.tools import LandingTools
 from musecode_jupyter.agents.tasks.graph import Files, TaskSpec, meeting
 from musecode_jupyter.skills.verify_command import cannot_run, last_line
 from musecode_jupyter.tools.executor import CallResult
@@ -50,13 +52,47 @@ def judge(
     """
     wrong = []
     for spec in specs:
-        makers = [spec, *_before(spec, known)]
         for command in spec.accept:
             result = ran.get(command)
-            if result is not None and cannot_run(result) and not _may_be_made(command, result.output, makers, files):
+            if result is not None and how_ended(spec, command, result, known, files) == "cannot run":
                 wrong.append(f"Task {spec.name}: `{command}` cannot be run: {last_line(result.output)}.")
     done = [spec.name for spec in specs if not spec.after and all(passed.get(command) for command in spec.accept)]
     return Findings(tuple(wrong), tuple(done))
+
+
+def how_ended(
+    spec: TaskSpec, command: str, result: CallResult, known: Mapping[str, TaskSpec], files: Files
+) -> Literal["passes", "fails", "cannot run", "to be made"]:
+    """How an acceptance command of `spec` ended before any work; to be made: it lacks what a task is to make."""
+    if not cannot_run(result):
+        return "passes" if result.ok else "fails"
+    makers = [spec, *_before(spec, known)]
+    return "to be made" if _may_be_made(command, result.output, makers, files) else "cannot run"
+
+
+async def may_run(
+    tools: LandingTools, specs: Sequence[TaskSpec], typed: Collection[str], root: Path, agent: str
+) -> tuple[bool, str, list[str]]:
+    """Whether the acceptance commands of `specs` may be run in clean checkouts at `root`, why, and which were asked of.
+
+    Those that the user typed may; others are asked about, once. The answer is bound to exactly these commands: another
+    graph with another one is another question.
+    """
+    new = sorted({command for spec in specs for command in spec.accept} - set(typed))
+    rules = tools.approvals.rules
+    found = {command: await rules.covers_command(command, root=root, isolated=True) for command in new}
+    covered = {command: rule for command, rule in found.items() if rule is not None}
+    verdict = tools.executor.policy.acceptance(new, covered)
+    asked = [command for command in new if command not in covered]
+    if verdict.decision != "ask":
+        return verdict.decision == "allow", verdict.rule, asked
+    shown = {
+        "tasks": [f"{spec.name}: {spec.goal}" for spec in specs],
+        "commands": asked,
+        "where": "in clean checkouts of the tasks' work",
+    }
+    answer = await tools.approvals.ask("tasks", "run the tasks' acceptance commands", shown, agent=agent)
+    return answer.granted, answer.why or "the user's answer", asked
 
 
 def _before(spec: TaskSpec, known: Mapping[str, TaskSpec]) -> list[TaskSpec]:

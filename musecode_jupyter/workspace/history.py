@@ -75,6 +75,13 @@ async def read_history(
     return History(dict(commits), {pair: n for pair, n in together.items() if n >= least}, len(ids), skipped)
 
 
+@answered
+async def last_commits(git: Git, most: int = 20) -> str:
+    """The last commits of HEAD, newest first: a line each with the short id, the author's date and the subject."""
+    found = await git.run("log", f"-{most}", "--no-decorate", "--date=short", "--format=%h %ad %s")
+    return found.out.decode("utf-8", "replace")
+
+
 def _by_commit(out: bytes, largest: int) -> list[list[bytes] | None]:
     """The paths of each commit in the output of `diff-tree --stdin -z --raw`; None for one with too many.
 

@@ -20,11 +20,14 @@ BESIDE = frozenset({*REVIEWERS, VERIFIER})
 """Those who look at the work of others while it goes on."""
 
 _DECISIONS = frozenset({"goal.claimed", "goal.judged", "goal.met", "goal.stopped", "goal.paused", "budget.exceeded"})
-_DECIDES = ("task.", "tasks.", "merge.", "worktree.", "context.", "critique.")
+_DECIDES = ("task.", "tasks.", "merge.", "worktree.", "context.", "critique.", "plan.")
 # Other questions are put before the work begins, or by another command of the user's.
 _ASKS = frozenset({"land", "tasks"})
-# Of the user's undoing, of what a process did, and of what a fork does before anything goes on.
-_OTHERS = frozenset({"merge.undoing", "merge.undone", "merge.stays", "worktree.snapshotted", "worktree.rehomed"})
+# Of the user's undoing, of what a process did, of what a fork does before anything goes on, and of whoever waits
+# for a plan, to whom it is told how writing it ended.
+_OTHERS = frozenset(
+    {"merge.undoing", "merge.undone", "merge.stays", "worktree.snapshotted", "worktree.rehomed", "plan.stopped"}
+)
 _NEW_PROCESS = frozenset({"session.resumed", "session.forked"})
 _ENDS = frozenset({"goal.paused", "goal.stopped", "budget.exceeded"})
 _MODEL_ENDS = frozenset({"model.completed", "model.failed", "model.abandoned"})
@@ -61,15 +64,17 @@ def issued(event: Event) -> bool:
 
 @dataclass
 class Stretch:
-    """A piece of work: a goal from its start or resumption on, or a question. `events` are those up to its end.
+    """A piece of work: a goal or a plan from its start or resumption on, or a question; `events` are up to its end.
 
-    `goal` is the seq of goal.set, none for a question; `cut` says that the process ended within it.
+    `goal` is the seq of goal.set, `plan` that of plan.begun, neither for a question; `cut` says that the process
+    ended within it.
     """
 
     start: Event
     goal: int | None
     events: Sequence[Event]
     cut: bool
+    plan: int | None = None
     closing: Mapping[int, Event] = field(init=False)
     answered: Mapping[int, Event] = field(init=False)
     decided: Mapping[int, Event] = field(init=False)
@@ -119,12 +124,17 @@ def stretches(events: Sequence[Event]) -> Iterator[Stretch]:
         last = begins[number + 1] if number + 1 < len(begins) else len(events)
         end = next((at for at in range(index + 1, last) if events[at].kind in _NEW_PROCESS), last)
         cut = end < last or (end == len(events) and all(each.kind != "session.closed" for each in events[index:end]))
-        goal = None if start.kind == "user.message" else start.seq if start.kind == "goal.set" else start.data["goal"]
-        yield Stretch(start, goal, events[index + 1 : end], cut)
+        goal = plan = None
+        if start.kind.startswith("plan."):
+            plan = start.data.get("plan", start.seq)
+        elif start.kind != "user.message":
+            goal = start.data.get("goal", start.seq)
+        yield Stretch(start, goal, events[index + 1 : end], cut, plan)
 
 
 def _begins(event: Event) -> bool:
-    return event.kind in {"goal.set", "goal.resumed"} or (event.kind == "user.message" and event.agent == "user")
+    begins = {"goal.set", "goal.resumed", "plan.begun", "plan.edited", "plan.resumed"}
+    return event.kind in begins or (event.kind == "user.message" and event.agent == "user")
 
 
 def first_difference(recorded: Any, now: Any, where: str) -> tuple[str, Any, Any] | None:

@@ -22,7 +22,6 @@ from musecode_jupyter.agents.landing.tools import COMMIT_FIRST
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.prompts import REVIEWERS
-from musecode_jupyter.agents.roles import offered
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.agents.verifier.checks import check
 from musecode_jupyter.guard.policy import Policy
@@ -32,9 +31,9 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.answers import answering
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import MuseError
-from musecode_jupyter.session.core import NOT_MADE
 from musecode_jupyter.session.crew import LEAD_NAME, awaited
 from musecode_jupyter.session.landings import IN_SHADOW
+from musecode_jupyter.session.questions import NOT_MADE
 from musecode_jupyter.session.rerun.log import RerunLog, ends_with
 from musecode_jupyter.session.rerun.parts import (
     NEVER,
@@ -61,6 +60,8 @@ from musecode_jupyter.skills.goal import GoalTools
 from musecode_jupyter.skills.goal_lines import goal_lines
 from musecode_jupyter.skills.goal_state import GoalsState
 from musecode_jupyter.skills.ground_state import GroundsState
+from musecode_jupyter.skills.plan import PlanRunner, PlanTools
+from musecode_jupyter.skills.plan_state import offered_now
 from musecode_jupyter.tools.registry import Place, Registry
 from musecode_jupyter.workspace.git import Git
 
@@ -182,7 +183,7 @@ class _Work:
             outputs=log.folder,
             child_env={},
             sandbox=cast(Any, None),
-            offered=partial(offered, stand_in),
+            offered=partial(offered_now, stand_in),
         )
         self._executor.rerun = self._rerun
         gate = cast(Any, self._gate)
@@ -194,7 +195,7 @@ class _Work:
 
     async def run(self) -> None:
         """Until the work ends, or nothing of what it waits for was recorded."""
-        work = asyncio.create_task(self._question() if self._stretch.goal is None else self._goal())
+        work = asyncio.create_task(self._work())
         stopped = False
         while True:
             await _settled()
@@ -302,10 +303,21 @@ class _Work:
         self._gate.expect(task.agent)
         self._driver.effort = self._gate.effort
 
-    async def _question(self) -> None:
-        task = Task(LEAD_NAME, Place(self._workspace, None, _no_files), self._stretch.start.seq)
+    async def _work(self) -> None:
+        if self._stretch.goal is not None:
+            await self._goal()
+        elif self._stretch.plan is not None:
+            place = Place(self._git().root, None, _no_files)
+            tools = PlanTools(**self._landing_parts(), loop=self._loop, place=place, guided=self._profile == "guided")
+            plan = self._stretch.plan
+            await self._with_lead(PlanRunner(tools, plan).run, Task(LEAD_NAME, place, plan))
+        else:
+            task = Task(LEAD_NAME, Place(self._workspace, None, _no_files), self._stretch.start.seq)
+            await self._with_lead(partial(self._loop.turn, task), task)
+
+    async def _with_lead(self, work: Callable[[], Awaitable[object]], task: Task) -> None:
         try:
-            await self._loop.turn(task)
+            await work()
         except asyncio.CancelledError:
             if self._log.next_by(LEAD_NAME) is not None:
                 self._loop.drop_calls(task, NOT_MADE)
@@ -326,17 +338,9 @@ class _Work:
         state = self._log.state("goals")
         assert isinstance(state, GoalsState)
         tools = GoalTools(
-            log=cast(EventLog, self._log),
-            effects=self._effects,
-            git=self._git(),
-            executor=self._executor,
+            **self._landing_parts(),
             loop=self._loop,
-            approvals=self._approvals,
-            worktrees=self._worktrees(),
-            session=self._session,
             rest=self._rest,
-            open_documents=list,
-            answers=partial(RerunAnswers, self._rerun),
             remedy=IN_SHADOW if ground.shadow else COMMIT_FIRST,
         )
         runner = goal_runner(
@@ -353,6 +357,19 @@ class _Work:
         if isinstance(runner, FanOutRunner):
             self._runner = runner
         await runner.run()
+
+    def _landing_parts(self) -> dict[str, Any]:
+        return {
+            "log": cast(EventLog, self._log),
+            "effects": self._effects,
+            "git": self._git(),
+            "executor": self._executor,
+            "approvals": self._approvals,
+            "worktrees": self._worktrees(),
+            "session": self._session,
+            "open_documents": list,
+            "answers": partial(RerunAnswers, self._rerun),
+        }
 
     def _rest(self, _goal: int) -> None:
         ending = self._stretch.ending

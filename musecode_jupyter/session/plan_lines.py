@@ -1,0 +1,45 @@
+"""One line for a person from each event of plans; pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Data = Mapping[str, Any]
+
+
+def _proposed(data: Data) -> str:
+    try:
+        steps = json.loads(data["document"]).get("steps", [])
+        names = ", ".join(str(step.get("name")) for step in steps)
+    except (ValueError, AttributeError, TypeError):
+        names = "cannot be read"
+    return f"plan {data['plan']}, version {data['version']}: {names}"
+
+
+def _checked(data: Data) -> str:
+    if data["denied"]:
+        return f"the steps' commands were not run: {data['denied']}"
+    return f"the steps' commands were tried: {data['report']}" if data["report"] else "the steps' commands were tried"
+
+
+def _run(data: Data) -> str:
+    moved = f"; moved since: {'; '.join(map(str, data['moved']))}" if data["moved"] else ""
+    return f"plan {data['plan']} is run as goal {data['goal']}{moved}"
+
+
+PLAN_TEXTS: dict[str, Callable[[Data], str]] = {
+    "plan.begun": lambda d: f"a plan is wanted: {d['text']}",
+    "plan.edited": lambda d: f"plan {d['plan']} is to be changed: {d['text'] or 'by the answers'}",
+    "plan.resumed": lambda d: f"plan {d['plan']} is written on",
+    "plan.checked": _checked,
+    "plan.proposed": _proposed,
+    "plan.answered": lambda d: f"question {d['question']} of plan {d['plan']}: {d['text']}",
+    "plan.approved": lambda d: f"plan {d['plan']} is approved as version {d['version']}, digest {d['digest']}",
+    "plan.rejected": lambda d: f"plan {d['plan']} is rejected{': ' + d['why'] if d['why'] else ''}",
+    "plan.cancelled": lambda d: f"plan {d['plan']} is wanted no more",
+    "plan.stopped": lambda d: f"writing plan {d['plan']} ended ({d['state']}): {d['why']}",
+    "plan.run": _run,
+    "plan.saved": lambda d: f"plan {d['plan']} was copied to {d['path']}",
+}
