@@ -26,6 +26,7 @@ if (tests) {
       timeline: "src/views/timeline.ts",
       approvals: "src/views/approvals.ts",
       critiques: "src/views/critiques.ts",
+      plan: "src/views/plan.ts",
     },
     outdir: join(here, "..", "musecode_jupyter", "static"),
     platform: "browser",

@@ -71,6 +71,13 @@ def _parser() -> argparse.ArgumentParser:
     _common(run)
     run.set_defaults(run=_run)
 
+    plan = commands.add_parser("plan", help="have a plan written and printed; it changes nothing and approves nothing")
+    plan.add_argument("--goal", required=True, metavar="TEXT", help="what is to be planned")
+    plan.add_argument("--verify", action="append", default=[], metavar="CMD", help="is to pass in the end; repeatable")
+    plan.add_argument("--repo", default=".", metavar="DIR")
+    _common(plan, json="the plan as one JSON object on standard output")
+    plan.set_defaults(run=_plan)
+
     resume = commands.add_parser("resume", help="go on with a session, and with its goal if it was not met")
     resume.add_argument("id", help="id of the session, a unique beginning of it, or its folder")
     _limited(resume, "may from now on")
@@ -169,7 +176,7 @@ def _limits(arguments: argparse.Namespace) -> Limits:
     return Limits(usd, arguments.tokens, arguments.calls, arguments.hours, arguments.steps)
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def _common(parser: argparse.ArgumentParser, json: str = "events as JSON lines on standard output") -> None:
     parser.add_argument("--model", metavar="ID")
     parser.add_argument("--approvals", metavar="MODE", help="ask, deny or allow-workspace; default: deny")
     parser.add_argument(
@@ -179,7 +186,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
         metavar="PREFIX",
         help="first words of a command, or 'land on BRANCH', allowed for this session (repeatable)",
     )
-    parser.add_argument("--json", action="store_true", help="events as JSON lines on standard output")
+    parser.add_argument("--json", action="store_true", help=json)
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
@@ -210,13 +217,36 @@ def _open(
     return session
 
 
+def _repo(arguments: argparse.Namespace) -> Path:
+    repo = Path(os.path.expanduser(arguments.repo))
+    if not os.path.isdir(repo):
+        raise UsageProblem(f"There is no folder {repo}: name the repository with --repo DIR.")
+    return repo
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from musecode_jupyter.session.plan_run import plan_told
+
+    with _open(arguments, _repo(arguments)) as session:
+        if not arguments.json:
+            follow(session, as_json=False)
+        handle = session.start_plan(arguments.goal, tuple(arguments.verify))
+        try:
+            result = handle.wait()
+        except KeyboardInterrupt:
+            handle.cancel()
+            return SHORT
+        print(plan_told(session, handle, result, as_json=arguments.json))
+        if result.status != "proposed":
+            _complain(f"no plan was written ({result.status}): {result.why}")
+    return MET if result.status == "proposed" else SHORT
+
+
 def _run(arguments: argparse.Namespace) -> int:
     from musecode_jupyter.session import GoalSpec
     from musecode_jupyter.session.preflight import graph_options
 
-    repo = Path(os.path.expanduser(arguments.repo))
-    if not os.path.isdir(repo):
-        raise UsageProblem(f"There is no folder {repo}: name the repository with --repo DIR.")
+    repo = _repo(arguments)
     graph = graph_options(workers=arguments.workers, tasks=arguments.tasks)
     ground = {"shadow": arguments.shadow, "base": arguments.base}
     spec = GoalSpec(arguments.goal, tuple(arguments.verify), **_limits(arguments).given, **graph, **ground)

@@ -21,9 +21,18 @@
 // Critiques, view -> kernel
 //   {type: "since", seq}                            at render and on a gap: send all that changed after seq
 //   {type: "settle", number, word, text}            what the user says of a finding: answer, accept or withdraw
+// Plan, kernel -> view
+//   {type: "plan", plan}                            the plan as it stands, whole; `plan.ts` has its fields
+//   {type: "refused", problem}                      what the user said was not taken
+// Plan, view -> kernel
+//   {type: "plan"}                                  at render: say how it stands
+//   {type: "approve", digest}                       exactly the plan with this digest is approved
+//   {type: "edit", text}                            changes that are wanted
+//   {type: "answer", question, text}                an answer to a question of the plan, counted from 1
+//   {type: "cancel"}                                the plan is wanted no more
 //
 // Messages of the kernel reach every view of a model; a view drops what it already has. The synced trait `snapshot`
-// ({events, header}, {pending} or {findings}) is what a view shows until the kernel has spoken, or for ever if there is none. In an
+// ({events, header}, {pending}, {findings} or {plan}) is what a view shows until the kernel has spoken, or for ever if there is none. In an
 // exported page (page.ts) the model has `recorded`, its snapshot is everything, and "detail" is answered by the page.
 
 /** One event as the views see it; made by `summarise` in musecode_jupyter/session/summary.py. */
@@ -177,6 +186,48 @@ export interface GoneMessage {
 }
 
 export type CritiquesMessage = FindingsMessage | RefusedMessage | GoneMessage;
+
+export type Trial = "fails" | "passes" | "cannot run" | "to be made" | "not run";
+
+export interface PlanStep {
+  readonly name: string;
+  readonly goal: string;
+  readonly reads: readonly string[];
+  readonly writes: readonly string[];
+  readonly after: readonly string[];
+  readonly risk: { readonly level: "low" | "medium" | "high"; readonly why: string };
+  readonly tokens: number;
+  readonly trials: readonly { readonly command: string; readonly ended: Trial; readonly exit: number | null }[];
+}
+
+/** A version of a plan; made in musecode_jupyter/skills/plan.py. */
+export interface PlanDocument {
+  readonly goal: string;
+  readonly summary: string;
+  readonly steps: readonly PlanStep[];
+  readonly denied: string;
+  readonly questions: readonly string[];
+  readonly evidence: readonly { readonly path: string; readonly shows: string; readonly read: boolean }[];
+}
+
+/** A plan as `Plans.shown` in musecode_jupyter/session/plans.py says it. */
+export interface Plan {
+  readonly number: number;
+  readonly text: string;
+  readonly status: "writing" | "proposed" | "approved" | "rejected" | "cancelled" | "stopped";
+  readonly standing: string;
+  readonly version: number;
+  readonly digest: string;
+  readonly document: PlanDocument | null;
+  readonly answers: Readonly<Record<string, string>>;
+  readonly difference: string;
+}
+
+export interface PlanSnapshot {
+  readonly plan?: Plan;
+}
+
+export type PlanMessage = { readonly type: "plan"; readonly plan: Plan } | { readonly type: "refused"; readonly problem: string };
 
 export type Decision = "approve" | "approve_session" | "approve_workspace" | "deny";
 

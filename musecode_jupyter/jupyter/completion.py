@@ -43,12 +43,13 @@ MUSE_WORDS = (
     *("stop", "tasks", "timeline", "trust", "undo", "unpin", "vars", "verify", "worktrees"),
 )
 GOAL_WORDS = ("pause", "resume", "stop", "clear", "steer", "edit")
+PLAN_WORDS = ("approve", "reject", "edit", "answer", "cancel", "resume", "save", "diff")
 BASES = ("head", "dirty")
 RUN_OPTIONS = ("--own", "--keep", "--timeout")
 EXPORT_FORMATS = ("jsonl", "atif", "chrome", "otel", "html")
 EXPORT_OPTIONS = ("--redacted", "--force")
 TIMELINE_OPTIONS = ("--agent", "--kind", "--since")
-_MAGIC = re.compile(r"\s*(?:\w+\s*=\s*)?%{1,2}(muse|goal|approve|deny)[ \t]+(.*)\Z", re.DOTALL)
+_MAGIC = re.compile(r"\s*(?:\w+\s*=\s*)?%{1,2}(muse|goal|plan|approve|deny)[ \t]+(.*)\Z", re.DOTALL)
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 
 
@@ -81,6 +82,8 @@ class MuseMatcher:
             if token.startswith("-"):
                 return self._options("goal", words)
             return GOAL_WORDS if not words else ()
+        if magic == "plan":
+            return self._options("plan", words) if token.startswith("-") else PLAN_WORDS if not words else ()
         if magic == "muse":
             return MUSE_WORDS if not words else self._after(words[0], words[1:], token)
         numbers = self._pending() if not words else ()

@@ -38,7 +38,8 @@ from musecode_jupyter.tools.notebook import notebook_tools
 
 if TYPE_CHECKING:
     from musecode_jupyter.jupyter.notebook import NotebookAccess
-    from musecode_jupyter.jupyter.views import ApprovalsView, CritiquesView, TimelineView
+    from musecode_jupyter.jupyter.views import ApprovalsView, CritiquesView, PlanView, TimelineView
+    from musecode_jupyter.session.plan_handle import PlanHandle
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,9 @@ class Host:
         self._timelines: list[TimelineView] = []
         self._approvals: list[ApprovalsView] = []
         self._critiques: list[CritiquesView] = []
+        self._plans: list[PlanView] = []
+        self.plan: PlanHandle | None = None
+        """The plan that was begun here last: an approval by the magic is bound to what it showed."""
         self._cards: dict[int, dict[str, Any]] = {}
         self._on_end: list[tuple[int | None, Callable[[], None]]] = []
         self._offered = False
@@ -200,10 +204,11 @@ class Host:
         try:
             session.close(reason)
         finally:
-            for view in [*self._timelines, *self._approvals, *self._critiques]:
+            for view in [*self._timelines, *self._approvals, *self._critiques, *self._plans]:
                 with contextlib.suppress(Exception):
                     view.close()
             self._timelines, self._approvals, self._critiques, self._on_end = [], [], [], []
+            self._plans, self.plan = [], None
 
     def shutdown(self) -> None:
         """Close the session, leave the notebook alone, and end the runtime thread."""
@@ -263,6 +268,48 @@ class Host:
         )
         session.post(lambda: self._critiques.append(view))
         return view
+
+    @property
+    def in_kernel(self) -> bool:
+        """Whether a front end shows what is displayed, and not a terminal."""
+        return self._control is not None
+
+    def plan_view(self, handle: PlanHandle) -> PlanView:
+        """A new live view of a plan, with its buttons."""
+        from musecode_jupyter.jupyter.views import PlanView
+
+        session = handle.session
+        loop = self._thread().loop
+        view = PlanView(
+            lambda action: self._plan_says(session, view, action),
+            post=loop.call_soon_threadsafe,
+            call_later=loop.call_later,
+            shown=session.read(lambda core: core.plans.shown(handle.number)),
+        )
+
+        def follow() -> None:
+            self._plans.append(view)
+            view.update(session.core.plans.shown(handle.number))
+
+        session.post(follow)
+        return view
+
+    def _plan_says(self, session: Session, view: PlanView, action: dict[str, Any]) -> None:
+        async def do() -> None:
+            plans, number = session.core.plans, view.number
+            try:
+                if action["type"] == "approve":
+                    await plans.approve(number, action["digest"])
+                elif action["type"] == "edit":
+                    await plans.edit(number, action["text"])
+                elif action["type"] == "answer":
+                    plans.answer(number, action["question"], action["text"])
+                else:
+                    await plans.cancel(number)
+            except MuseError as problem:
+                view.refused(str(problem))
+
+        self._thread().submit(do())
 
     def when_goal_ends(self, goal: int, action: Callable[[], None]) -> None:
         """Run `action` on the runtime thread each time that `goal` is met, stopped or paused."""
@@ -372,6 +419,10 @@ class Host:
             shown = finding_shown(critiques_of(session.core.log).findings[number])
             for critiques in self._critiques:
                 critiques.feed([shown])
+        if event.kind.startswith("plan."):
+            for plan in self._plans:
+                if plan.number == event.data.get("plan"):
+                    plan.update(session.core.plans.shown(plan.number))
         if self._card(session, event):
             for approvals in self._approvals:
                 approvals.update(list(self._cards.values()))

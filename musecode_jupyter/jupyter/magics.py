@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from musecode_jupyter.skills.limits import Limits
 
 GOAL_WORDS = ("pause", "resume", "stop", "clear")
+PLAN_WORDS = ("approve", "reject", "edit", "answer", "cancel", "resume", "save", "diff", "run")
 
 
 class MuseCode(Configurable):  # type: ignore[misc]
@@ -43,7 +44,7 @@ class MuseCode(Configurable):  # type: ignore[misc]
 
 @magics_class
 class MuseMagics(Magics):  # type: ignore[misc]
-    """`%muse`, `%goal`, `%approve` and `%deny`."""
+    """`%muse`, `%plan`, `%goal`, `%approve` and `%deny`."""
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
@@ -77,6 +78,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
     @argument("--tasks", metavar="FILE", help="JSON file with the tasks; else they are made from the goal")
     @argument("--base", metavar="head|dirty", help="start from the last commit, or from the files as they are")
     @argument("--shadow", action="store_true", help="a folder without a git repository gets a private one outside it")
+    @argument("--plan", action="store_true", help="do what the approved plan says: text, tasks and checks are its own")
     @argument("--wait", action="store_true", help="wait for the end; interrupting ends only the waiting")
     @argument("--no-wait", action="store_true", help="return at once, also where nobody sits in front")
     @line_cell_magic
@@ -93,11 +95,42 @@ class MuseMagics(Magics):  # type: ignore[misc]
             words = arguments.words
             if cell is not None and words not in ([], ["edit"]):
                 raise UsageError("In the cell form the goal is the cell's text; the first line takes options only.")
+            if arguments.plan:
+                return self._run_plan(words, cell, arguments)
             if words[:1] == ["edit"]:
                 return self._edit(" ".join(words[1:]) if cell is None else cell.strip(), arguments)
             if cell is None and (not words or words[0] in GOAL_WORDS):
                 return self._goal_word(arguments)
             return self._start_goal(" ".join(words) if cell is None else cell.strip(), arguments)
+
+    @magic_arguments()
+    @argument(
+        "words",
+        nargs="*",
+        help="what is to be planned; or approve [DIGEST], edit TEXT, answer N TEXT, reject WHY, cancel, resume, diff, "
+        "save PATH; nothing: show the plan",
+    )
+    @argument("--verify", action="append", default=[], metavar="CMD", help="is to pass in the end (repeatable)")
+    @argument("--wait", action="store_true", help="wait until the plan is written; interrupting ends only the waiting")
+    @line_cell_magic
+    def plan(self, line: str, cell: str | None = None) -> Any:
+        """Have a plan written, which changes nothing; returns a handle at once.
+
+        Once you have approved it, `%goal --plan` does what it says. A text that ends in "?" needs the cell form, since
+        IPython takes a final "?" as a request for help.
+        """
+        from musecode_jupyter.jupyter.plan_words import plan_word, start_plan
+
+        with _one_line_errors():
+            # What follows a word is taken as typed: an apostrophe or a dash in it is no quotation and no option.
+            word, _, rest = line.strip().partition(" ")
+            if word in PLAN_WORDS or (not word and cell is None):
+                return plan_word(self._ready(), word, (rest if cell is None else f"{rest}\n{cell}").strip())
+            arguments = _parse(self.plan, line)
+            if cell is not None and arguments.words:
+                raise UsageError("In the cell form the plan is the cell's text; the first line takes options only.")
+            text = " ".join(arguments.words) if cell is None else cell.strip()
+            return start_plan(self._ready(), text, tuple(arguments.verify), wait=arguments.wait)
 
     @no_var_expand
     @line_cell_magic
@@ -259,8 +292,24 @@ class MuseMagics(Magics):  # type: ignore[misc]
         running = handle.status == "running"
         print("The goal is changed." + ("" if running else " `%goal resume` goes on with it."))
 
+    def _run_plan(self, words: list[str], cell: str | None, arguments: Any) -> GoalHandle:
+        from musecode_jupyter.session import GoalSpec
+
+        if words or cell is not None or arguments.tasks:
+            raise UsageError(
+                "%goal --plan has its text and tasks from the plan: give limits, --workers and --verify only."
+            )
+        ground = {"shadow": arguments.shadow, "base": arguments.base, "workers": arguments.workers or 1}
+        spec = GoalSpec("", tuple(arguments.verify), **_limits(arguments).given, **ground)
+        host = self._ready()
+        plan = host.session_for_work().newest_plan() if host.plan is None else host.plan
+        host.session_for_work()
+        with host.questions_shown():
+            handle = plan.run(spec)
+        return self._started(host, handle, arguments)
+
     def _start_goal(self, text: str, arguments: Any) -> GoalHandle:
-        from musecode_jupyter.jupyter.commands import finished_goal_text, show_live, show_root, show_static
+        from musecode_jupyter.jupyter.commands import show_root
         from musecode_jupyter.session import GoalSpec
         from musecode_jupyter.session.preflight import graph_options
 
@@ -270,7 +319,12 @@ class MuseMagics(Magics):  # type: ignore[misc]
         spec = GoalSpec(text, tuple(arguments.verify), **_limits(arguments).given, **graph_options(**graph), **ground)
         session = host.session_for_work(spec)
         show_root(session)
-        handle = session.start_goal(spec)
+        return self._started(host, session.start_goal(spec), arguments)
+
+    def _started(self, host: Host, handle: GoalHandle, arguments: Any) -> GoalHandle:
+        from musecode_jupyter.jupyter.commands import finished_goal_text, show_live, show_static
+
+        session = handle.session
         for notice in session.take_notices():
             print(notice)
         if host.interactive:

@@ -48,7 +48,7 @@ from musecode_jupyter.session.ground import make_shadow, own_changes, settle, sh
 from musecode_jupyter.session.landings import landing_parts
 from musecode_jupyter.session.plans import Plans
 from musecode_jupyter.session.preflight import GoalSpec, check_goal, check_model, choose_sandbox, landing_branch
-from musecode_jupyter.session.questions import Questions
+from musecode_jupyter.session.questions import WRITING, Questions
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.repository import files_below, find_repository, unborn_root
 from musecode_jupyter.session.roles import take_roles
@@ -62,7 +62,7 @@ from musecode_jupyter.skills.goal_lines import goal_lines
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 from musecode_jupyter.skills.ground_state import Ground, GroundsState
 from musecode_jupyter.skills.limits import Limits, check_limits, check_room, limits_of
-from musecode_jupyter.skills.plan_state import offered_now
+from musecode_jupyter.skills.plan_state import being_written, offered_now
 from musecode_jupyter.tools.environment import child_environment
 from musecode_jupyter.tools.executor import Executor
 from musecode_jupyter.tools.notebook import AttachedCell
@@ -726,6 +726,8 @@ class SessionCore:
 
     def _no_running_goal(self) -> None:
         if self.asking:
+            if being_written(self.log, LEAD_NAME) is not None:
+                raise UsageProblem(WRITING)
             raise UsageProblem(
                 "A question to the lead is under way. Wait for its answer or end it with `%muse stop`, then begin."
             )

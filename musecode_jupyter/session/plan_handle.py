@@ -81,10 +81,10 @@ class PlanHandle:
         self._look()
         return self.session.read(lambda core: core.plans.markdown(self.number))
 
-    def text(self) -> str:
-        """The plan as it stands, as plain text."""
+    def text(self, *, figures: bool = True) -> str:
+        """The plan as it stands, as plain text; without `figures` nothing in it differs from run to run."""
         self._look()
-        return self.session.read(lambda core: core.plans.text(self.number))
+        return self.session.read(lambda core: core.plans.text(self.number, figures=figures))
 
     def difference(self) -> str:
         """What the newest version changed of the one before it, as a unified diff; empty if there is none before it."""

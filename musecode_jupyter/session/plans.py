@@ -28,7 +28,7 @@ from musecode_jupyter.skills.plan_state import (
     document_text,
     plans_of,
 )
-from musecode_jupyter.skills.plan_text import edit_message, plan_markdown, plan_message, plan_text
+from musecode_jupyter.skills.plan_text import edit_message, plan_markdown, plan_message, plan_text, standing
 from musecode_jupyter.skills.plan_tool import PlanStalled
 from musecode_jupyter.skills.verify_command import check_command
 from musecode_jupyter.tools.environment import child_environment
@@ -287,10 +287,25 @@ class Plans:
         log = self._core.log
         return plan_markdown(self.record(plan), plan, document_of(log, plan), digest_now(log, plan))
 
-    def text(self, plan: int) -> str:
-        """The same as plain text."""
+    def text(self, plan: int, *, figures: bool = True) -> str:
+        """The same as plain text, with or without numbers and digests that differ from run to run."""
         log = self._core.log
-        return plan_text(self.record(plan), plan, document_of(log, plan), digest_now(log, plan))
+        return plan_text(self.record(plan), plan if figures else 0, document_of(log, plan), digest_now(log, plan))
+
+    def shown(self, plan: int) -> dict[str, Any]:
+        """The plan as the views see it, all of it plain data; `document` is None as long as there is no version."""
+        log, record = self._core.log, self.record(plan)
+        return {
+            "number": plan,
+            "text": record.text,
+            "status": record.status,
+            "standing": standing(record),
+            "version": record.version,
+            "digest": digest_now(log, plan),
+            "document": document_of(log, plan),
+            "answers": {str(number): text for number, text in record.answers.items()},
+            "difference": self.difference(plan),
+        }
 
     def difference(self, plan: int) -> str:
         """What the newest version changed of the one before it, as a unified diff; empty if there is no such."""

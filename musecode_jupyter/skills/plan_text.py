@@ -58,7 +58,7 @@ def plan_markdown(record: PlanRecord | None, number: int, document: Mapping[str,
 
 
 def plan_text(record: PlanRecord | None, number: int, document: Mapping[str, Any] | None, digest: str) -> str:
-    """The same as plain text, nothing escaped."""
+    """The same as plain text, nothing escaped; with `number` 0 without what differs from run to run."""
     return _rendered(record, number, document, digest, _one_line, lambda text: f"`{_one_line(text)}`")
 
 
@@ -86,8 +86,8 @@ def _rendered(
 ) -> str:
     if document is None:
         asked = plain(record.text) if record is not None else ""
-        return "\n".join([f"# Plan {number}: {asked}", "", *([plain(standing(record))] if record else [])]) + "\n"
-    lines = [f"# Plan {number}: {plain(document['goal'])}", ""]
+        return "\n".join([f"{_head(number)}: {asked}", "", *([plain(standing(record))] if record else [])]) + "\n"
+    lines = [f"{_head(number)}: {plain(document['goal'])}", ""]
     if record is not None:
         lines += [f"Version {record.version}. {standing(record)}", ""]
     lines += [plain(document["summary"]), ""]
@@ -108,8 +108,8 @@ def _rendered(
             reply = f" Answered: {plain(said)}" if said else f" ({code(f'%plan answer {place} TEXT')})"
             lines.append(f"{place}. {plain(question)}{reply}")
         lines.append("")
-    lines += _ground(document, plain, code)
-    if digest:
+    lines += _ground(document, plain, code, commit=bool(number))
+    if digest and number:
         lines += [f"Digest: {digest}"]
     return "\n".join(lines).rstrip("\n") + "\n"
 
@@ -132,7 +132,13 @@ def _ended(trial: Mapping[str, Any]) -> str:
     return ENDED[trial["ended"]] + exit_said
 
 
-def _ground(document: Mapping[str, Any], plain: Callable[[str], str], code: Callable[[str], str]) -> list[str]:
+def _head(number: int) -> str:
+    return f"# Plan {number}" if number else "# Plan"
+
+
+def _ground(
+    document: Mapping[str, Any], plain: Callable[[str], str], code: Callable[[str], str], *, commit: bool
+) -> list[str]:
     lines = ["## What it rests on", ""]
     for each in document["evidence"]:
         mark = "" if each["read"] else " NEVER READ: "
@@ -142,7 +148,8 @@ def _ground(document: Mapping[str, Any], plain: Callable[[str], str], code: Call
     if document["looked_at"]:
         lines.append(f"- read too: {', '.join(map(code, document['looked_at']))}")
     ground = document["ground"]
-    lines.append(f"- commit {ground['commit'][:10]} on {plain(ground['branch'] or 'no branch')}")
+    at = f"commit {ground['commit'][:10]}" if commit else "the last commit"
+    lines.append(f"- {at} on {plain(ground['branch'] or 'no branch')}")
     return [*lines, ""]
 
 

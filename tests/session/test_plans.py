@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fixtures.crew_scripts import Crew, edit, read
+from fixtures.model_scripts import Answer, Call
 from fixtures.model_server import ModelServer
 from fixtures.plan_scripts import PLANNED, RIGHT, Author, proposing, step
-from fixtures.session_bench import Repo, end, only, said, session_on
+from fixtures.session_bench import Held, Repo, Watch, end, only, said, session_on, start
 
-from musecode_jupyter.runtime.errors import UsageProblem
+from musecode_jupyter.jupyter.views.plan import plan_action
+from musecode_jupyter.jupyter.views.plan_html import plan_html, plan_line
+from musecode_jupyter.runtime.errors import Denied, UsageProblem
+from musecode_jupyter.session import GoalSpec
 from musecode_jupyter.session.replay import prove
 
 MEND = Crew({name: [[edit(f"{name}.txt", "wrong", "right")]] for name in ("one", "two")})
@@ -84,4 +89,236 @@ def test_from_a_sentence_to_a_landed_change(repo: Repo) -> None:
     assert "- Which word? right" in told[0]
     proof = prove(folder)
     assert proof.ok, proof.problem
-    assert "commands" in proof.words
+    assert not proof.unchecked
+
+
+def spoiled(**other: Any) -> list[dict[str, Any]]:
+    return [step("one", **other), step("two")]
+
+
+BAD = {
+    "cycle": ([step("one", after=["two"]), step("two", after=["one"])], "wait for each other: one -> two -> one"),
+    "unknown": (spoiled(after=["three"]), "Task 'one' comes after 'three', which is no task of this graph."),
+    "no command": (spoiled(accept=[]), "Task 'one' has no acceptance command."),
+    "one file": (spoiled(writes=["two.txt"]), "Steps 'one' and 'two' both write two.txt, and neither comes after"),
+    "a folder": (spoiled(writes=["*.txt"]), "Steps 'one' and 'two' both write two.txt, and neither comes after"),
+    "outside": (spoiled(writes=["../x"]), "'../x' leads out of the repository."),
+    "field": (spoiled(cost=3), "steps.0.cost: Extra inputs are not permitted"),
+    "risk": (spoiled(risk={"level": "none", "why": ""}), "steps.0.risk.level: Input should be 'low', 'medium' or"),
+    "claim": ([step("one")], "There is no claim 7. Leave it out."),
+}
+
+
+def test_a_plan_that_cannot_be_taken_is_told_in_one_line_and_tried_again_a_few_times(repo: Repo) -> None:
+    handed_in = [proposing(*steps, claims=[7] if name == "claim" else []) for name, (steps, _) in BAD.items()]
+    for number in range(0, len(handed_in), 3):
+        wrong = [*BAD.values()][number : number + 3]
+        author = Author([*handed_in[number : number + 3], proposing(step("one")), PLANNED])
+        with ModelServer(author) as server, session_on(server.base_url, repo.root) as session:
+            assert session.start_plan("mend the files").wait(DEADLINE_S).version == 1
+            told = [event.data["output"] for event in only(list(session.events()), "tool.failed")]
+        assert len(told) == len(wrong)
+        for output, (_, says) in zip(told, wrong, strict=True):
+            assert says in output, output
+            assert "\n" not in output
+    with ModelServer(Author(handed_in)) as server, session_on(server.base_url, repo.root) as session:
+        plan = session.start_plan("mend the files")
+        result = plan.wait(DEADLINE_S)
+        assert (result.status, result.document) == ("stopped", None)
+        assert result.why.startswith(
+            "No plan was handed in that can be taken, in 4 tries. The last one: The plan cannot"
+        )
+        assert len(only(list(session.events()), "tool.failed")) == 4
+        folder = session.folder
+    proof = prove(folder)
+    assert proof.ok, proof.problem
+
+
+def test_while_a_plan_is_written_nothing_can_be_changed_or_run(repo: Repo) -> None:
+    tries = [
+        edit("one.txt", "wrong", "right"),
+        Answer("", [Call("run", {"command": "echo right > one.txt"})]),
+        Answer("", [Call("propose_tasks", {"tasks": []})]),
+        proposing(step("one")),
+        PLANNED,
+        PLANNED,
+    ]
+    before = snapshot(repo.root)
+    with ModelServer(Author(tries)) as server, session_on(server.base_url, repo.root) as session:
+        assert session.start_plan("mend it").wait(DEADLINE_S).status == "proposed"
+        failed = [event.data["output"] for event in only(list(session.events()), "tool.failed")]
+        assert [output.partition(".")[0] for output in failed] == [
+            f"There is no tool '{name}'" for name in ("edit", "run", "propose_tasks")
+        ]
+        # What the program ran are the steps' commands, in a checkout outside the repository that is gone again.
+        started = [event for event in only(list(session.events()), "tool.started") if event.data["effect"] != "read"]
+        assert {event.agent for event in started} == {"harness"}
+        assert not any(Path(event.data["cwd"]).is_relative_to(repo.root) for event in started)
+        assert not any(Path(event.data["cwd"]).exists() for event in started)
+        # Outside planning nobody wants one.
+        session.call(lambda core: core.ask("Plan this, please."), timeout=DEADLINE_S)
+        last = only(list(session.events()), "tool.failed")[-1]
+        assert last.data["output"].startswith("There is no tool 'propose_plan'")
+    assert snapshot(repo.root) == before
+
+
+def test_commands_that_pass_already_or_cannot_be_run_are_told_once_and_shown(repo: Repo) -> None:
+    odd = [
+        step("one", accept=["pytset one.txt"]),
+        step("two", accept=["test -e two.txt"]),
+        step("made", accept=["./made.sh"], writes=["made.sh"]),
+    ]
+    author = Author([proposing(*odd), PLANNED])
+    with ModelServer(author) as server, session_on(server.base_url, repo.root) as session:
+        result = session.start_plan("mend the files").wait(DEADLINE_S)
+        assert result.document is not None
+        ended = [trial["ended"] for each in result.document["steps"] for trial in each["trials"]]
+        assert ended == ["cannot run", "passes", "to be made"]
+        text = session.newest_plan().text()
+        first, second = only(list(session.events()), "plan.checked")
+    assert "PASSES ALREADY" in text
+    assert "CANNOT BE RUN (exit 127)" in text
+    assert "Task one: `pytset one.txt` cannot be run" in first.data["report"]
+    assert "Step two: its commands pass already" in first.data["report"]
+    assert second.data["report"] == ""
+    with ModelServer(author) as server, session_on(server.base_url, repo.root, approvals="deny") as session:
+        result = session.start_plan("mend the files").wait(DEADLINE_S)
+        assert result.document is not None
+        assert result.document["denied"] == "approvals mode deny"
+        assert "The commands were not run: approvals mode deny" in session.newest_plan().text()
+        assert [e for e in only(list(session.events()), "tool.started") if e.data["effect"] == "process"] == []
+
+
+def test_what_moved_under_a_plan_is_told_and_asked_before_it_is_run(repo: Repo) -> None:
+    author = Author([read("one.txt"), proposing(step("one", writes=["one.txt"])), PLANNED], work=MEND)
+    asking = {"interactive": True, "approvals": "ask"}
+    with ModelServer(author) as server, session_on(server.base_url, repo.root, **asking) as session:
+        session.allow("grep -q")
+        session.allow("land on main")
+        plan = session.start_plan("mend it")
+        plan.wait(DEADLINE_S)
+        plan.approve()
+        assert plan.moved() == []
+        repo.commit({"one.txt": "wrong still\n"})
+        head = repo.git("rev-parse", "HEAD")
+        was = repo.git("rev-parse", "HEAD^")
+        moved = [f"the last commit is {head[:10]}, not {was[:10]}", "one.txt has changed since it was read"]
+        assert plan.moved() == moved
+        watch = Watch(session)
+        for decision in ("deny", "approve"):
+            future = session._runtime.submit(session.core.plans.run(plan.number, GoalSpec("", ())))
+            asked = watch.until("approval.requested", action="run the plan", since=session.log.last_seq - 1)
+            assert asked.data["shown"]["moved since it was written"] == moved
+            session.answer(asked.seq, decision, by="test")
+            if decision == "deny":
+                with pytest.raises(Denied, match=r"Not run, since its ground has moved .* one\.txt has changed"):
+                    future.result(DEADLINE_S)
+                assert only(list(session.events()), "goal.set") == []
+        result = end(session.handle(future.result(DEADLINE_S)))
+        assert result.met, result.why
+        (run,) = only(list(session.events()), "plan.run")
+        assert run.data["moved"] == moved
+        folder = session.folder
+    assert repo.read("one.txt") == "right still\n"
+    proof = prove(folder)
+    assert proof.ok, proof.problem
+
+
+def test_words_that_do_not_fit_say_what_does(repo: Repo) -> None:
+    late = Held([Answer("late"), proposing(step("one")), PLANNED], hold=0)
+    with ModelServer(late) as server, session_on(server.base_url, repo.root) as session:
+        for words, says in (
+            (lambda: session.newest_plan(), "There is no plan. Have one written"),
+            (lambda: session.start_plan(" "), "What is to be planned"),
+            (lambda: session.start_plan("x", ["pytset"]), "there is no 'pytset' here"),
+        ):
+            with pytest.raises(UsageProblem, match=says):
+                words()
+        plan = session.start_plan("mend it")
+        late.wait()
+        for words, says in (
+            (lambda: plan.approve(), "is being written: wait for it"),
+            (lambda: plan.edit("more"), "is being written: wait for it"),
+            (lambda: session.start_plan("another"), "A plan is being written"),
+            (lambda: start(session), "A plan is being written"),
+            (lambda: session.call(lambda core: core.ask("why?")), "A plan is being written"),
+        ):
+            with pytest.raises(UsageProblem, match=says):
+                words()
+    # The end of the session stops the writing; the next process goes on with it.
+    late.release()
+    with ModelServer(late) as server, session_on(server.base_url, repo.root, resume=session.id) as session:
+        plan = session.newest_plan()
+        assert plan.result.status == "stopped"
+        plan.resume()
+        result = plan.wait(DEADLINE_S)
+        assert result.status == "proposed", result.why
+        for words, says in (
+            (lambda: plan.resume(), "is proposed: there is nothing to go on with"),
+            (lambda: plan.answer(1, "x"), "There is no question 1 in the plan: it has none"),
+            (lambda: plan.edit(), "What is to change"),
+            (lambda: plan.approve("0" * 32), "the plan has changed since"),
+            (lambda: plan.save("../plan.md"), "takes a path inside the repository"),
+            (lambda: plan.save("one.txt"), "nothing is overwritten"),
+            (lambda: plan.run(GoalSpec("other", ())), "has its text and tasks from the plan"),
+        ):
+            with pytest.raises(UsageProblem, match=says):
+                words()
+        assert repo.read("one.txt") == "wrong\n"
+        (repo.root / "away").symlink_to(repo.root.parent)
+        with pytest.raises(UsageProblem, match="leads elsewhere"):
+            plan.save("away/plan.md")
+        assert plan.save("docs/plan.md") == "docs/plan.md"
+        assert repo.read("docs/plan.md") == plan.markdown()
+        plan.reject("no")
+        for words in (plan.approve, plan.reject, plan.run):
+            with pytest.raises(UsageProblem, match="rejected"):
+                words()
+        folder = session.folder
+    proof = prove(folder)
+    assert proof.ok, proof.problem
+
+
+def test_a_small_model_has_its_plan_made_from_the_checks_that_fail(repo: Repo) -> None:
+    guided = {"api": "chat", "profile": "guided", "price": "0/0/0"}
+    with ModelServer(lambda _: Answer("?")) as server, session_on(server.base_url, repo.root, **guided) as session:
+        with pytest.raises(UsageProblem, match=r"cannot write a plan by itself: .* `%plan TEXT --verify 'COMMAND'`"):
+            session.start_plan("mend the files")
+        commands = [f"{RIGHT} one.txt", f"{RIGHT} two.txt", "test -e one.txt"]
+        result = session.start_plan("mend the files", commands).wait(DEADLINE_S)
+        assert result.status == "proposed", result.why
+        assert result.document is not None
+        assert [each["accept"] for each in result.document["steps"]] == [[command] for command in commands[:2]]
+        assert result.document["by"] == "harness"
+        with pytest.raises(UsageProblem, match=r"A plan .* made from checks cannot be edited in words"):
+            session.newest_plan().edit("more")
+        result = session.start_plan("nothing", commands[2:]).wait(DEADLINE_S)
+        assert (result.status, result.why) == (
+            "stopped",
+            "All of the checks pass at the last commit: there is nothing to plan.",
+        )
+        folder = session.folder
+    assert server.requests == []
+    proof = prove(folder)
+    assert proof.ok, proof.problem
+
+
+def test_what_a_model_wrote_is_no_markup_wherever_it_is_shown(repo: Repo) -> None:
+    evil = "<img src=x onerror=1> [a](javascript:b) `c` \u202e# d"
+    named = step("one", goal=evil.replace("\u202e", ""), risk={"level": "low", "why": evil.replace("\u202e", "")})
+    plan = proposing(named, summary=evil, questions=[evil], evidence=[{"path": "`<b>`", "shows": evil}])
+    with ModelServer(Author([plan, PLANNED])) as server, session_on(server.base_url, repo.root) as session:
+        handle = session.start_plan("mend it")
+        handle.wait(DEADLINE_S)
+        shown = session.read(lambda core: core.plans.shown(handle.number))
+        markdown = handle.markdown()
+    html = plan_html(shown)
+    assert "<img" not in html + markdown
+    assert "&lt;img src=x onerror=1&gt;" in html
+    assert "\u202e" not in html
+    assert r"\[a\](javascript:b) \`c\`" in markdown
+    assert "`` `<b>` ``" in markdown
+    assert plan_line(shown) == "Plan(status='proposed', steps=1)"
+    assert plan_action({"type": "approve", "digest": ""}) is None
+    assert plan_action({"type": "answer", "question": True, "text": "x"}) is None
+    assert plan_action({"type": "edit", "text": "x", "more": 1}) == {"type": "edit", "text": "x"}

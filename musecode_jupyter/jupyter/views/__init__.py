@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from musecode_jupyter.jupyter.views.critiques import CritiquesView
     from musecode_jupyter.jupyter.views.findings_html import critiques_text
     from musecode_jupyter.jupyter.views.live import restore_subshell_choice
+    from musecode_jupyter.jupyter.views.plan import PlanView
     from musecode_jupyter.jupyter.views.static_html import (
         approvals_html,
         approvals_table,
@@ -26,6 +27,7 @@ __all__ = [
     "ApprovalsView",
     "CritiquesView",
     "EventSource",
+    "PlanView",
     "TimelineView",
     "approvals_html",
     "approvals_table",
@@ -41,6 +43,7 @@ _HOME = {
     "ApprovalsView": "approvals",
     "CritiquesView": "critiques",
     "EventSource": "timeline",
+    "PlanView": "plan",
     "TimelineView": "timeline",
     "approvals_html": "static_html",
     "approvals_table": "static_html",

@@ -5,7 +5,8 @@ The messages are written down in `labextension/src/protocol.ts`. In short: the t
 diff?}` and sends `{type: since, seq}`, `{type: detail, seq}`, `{type: stop}`; the approvals get `{type:
 approvals, pending}` and send `{type: approvals}` and `{type: answer, approval, digest, decision, why}`; the
 critiques get `{type: findings, since, upto, findings}` and send `{type: since, seq}` and `{type: settle,
-number, word, text}`.
+number, word, text}`; a plan gets `{type: plan, plan}` and sends `{type: plan}`, `{type: approve, digest}`, `{type:
+edit, text}`, `{type: answer, question, text}` and `{type: cancel}`.
 
 Threads: a view is made on any thread (as a rule that of the cell, so that its comm opens there). From then on
 its traits and its comm are used on the runtime thread only. Messages of the front end arrive on whatever
