@@ -226,7 +226,10 @@ def _repo(arguments: argparse.Namespace) -> Path:
 
 def _plan(arguments: argparse.Namespace) -> int:
     from musecode_jupyter.session.plan_run import plan_told
+    from musecode_jupyter.session.plans import NO_TEXT
 
+    if not arguments.goal.strip():
+        raise UsageProblem(NO_TEXT)
     with _open(arguments, _repo(arguments)) as session:
         if not arguments.json:
             follow(session, as_json=False)

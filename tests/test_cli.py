@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from fixtures.model_scripts import Answer, Call, Fault, Steps
 from fixtures.model_server import ModelServer
+from fixtures.plan_scripts import PLANNED, Author, proposing, step
 from fixtures.session_bench import CHECK, DEADLINE_S, DONE, EDIT, Held, Hurried, Repo, Signal, runs, session_on
 
 from musecode_jupyter import cli
@@ -652,3 +653,24 @@ class TestBadLog:
         assert command(*run(repo, "--steps", "1")).code == 3
         shutil.rmtree(repo.root)
         command.refused(2, "is not there any more", "resume", session_of(home).name, "--json")
+
+
+def test_a_plan_is_printed_and_nothing_approved(repo: Repo, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSECODE_APPROVALS", "deny")
+    repo.commit({"one.txt": "wrong\n"})
+    with ModelServer(Author([proposing(step("one")), PLANNED])) as server:
+        monkeypatch.setenv("MUSECODE_BASE_URL", server.base_url)
+        done = command("plan", "--goal", "mend it", "--repo", str(repo.root), "--allow", "grep -q", "--json")
+        told = json.loads(done.out)
+        assert (done.code, told["status"], told["version"]) == (0, "proposed", 1)
+        assert told["document"]["steps"][0]["trials"][0]["ended"] == "fails"
+        assert sorted(path.name for path in Path(told["files"]).iterdir()) == [
+            f"{told['plan']}-v1.json",
+            f"{told['plan']}-v1.md",
+        ]
+        done = command("plan", "--goal", "mend it", "--repo", str(repo.root))
+        assert (done.code, done.out.splitlines()[0][:6]) == (0, "# Plan")
+        assert "The commands were not run: approvals mode deny" in done.out
+        command.refused(2, "What is to be planned?", "plan", "--goal", " ", "--repo", str(repo.root))
+        command.refused(2, "There is no folder", "plan", "--goal", "x", "--repo", str(repo.root / "nowhere"))
+    assert repo.git("status", "--porcelain") == ""

@@ -9,6 +9,7 @@ from musecode_jupyter.agents.claims.retract import seeds
 from musecode_jupyter.agents.claims.state import ClaimsState
 from musecode_jupyter.agents.mail.state import MailState
 from musecode_jupyter.agents.mind import Task
+from musecode_jupyter.agents.prompts import LEAD
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.agents.tasks.state import OVER, TaskRecord, TasksState
 from musecode_jupyter.guard.approvals import ApprovalsState
@@ -18,8 +19,8 @@ from musecode_jupyter.tools.fence import fenced
 from musecode_jupyter.tools.state import ToolsState, seen_key
 from musecode_jupyter.workspace.held_files import HeldFilesState
 
-GoalLines = Callable[[int], Sequence[str]]
-"""The goal with this seq, with its clauses, in lines."""
+GoalLines = Callable[[int | None], Sequence[str]]
+"""The goal with this seq, with its clauses, in lines; without one, what is asked of the lead beside goals."""
 
 SHORTENED = (
     "Your conversation up to here was shortened to save room; this message stands in its place. What it says under the "
@@ -42,7 +43,7 @@ _BYTES_PER_TOKEN = 3
 def facts(log: EventLog, task: Task, room: int, goal_lines: GoalLines) -> str:
     """The facts for `task`, for a prompt that may have `room` tokens."""
     sections = [
-        ("Goal", [] if task.goal is None else list(goal_lines(task.goal))),
+        ("Goal", [] if task.goal is None and task.agent != LEAD else list(goal_lines(task.goal))),
         ("Tasks", _tasks(log, task)),
         ("Other agents", _agents(log, task.agent)),
         ("Files", _files(log, task, max(_FEW_FILES, room // _TOKENS_A_FILE))),

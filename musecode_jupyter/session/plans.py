@@ -45,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "plans"
 NO_PLAN = "There is no plan. Have one written: %plan TEXT"
+NO_TEXT = 'What is to be planned? Give the text, for example: %plan "make the tests pass"'
 GUIDED = (
     "The model {model} cannot write a plan by itself: it drives no tools. Say which checks are to pass: with "
     "`%plan TEXT --verify 'COMMAND'` each that fails becomes a step. Or choose a larger model."
@@ -80,7 +81,7 @@ class Plans:
         """
         core = self._core
         if not text.strip():
-            raise UsageProblem("What is to be planned? Give the text: %plan TEXT.")
+            raise UsageProblem(NO_TEXT)
         guided = core.gate.info.profile == "guided"
         if guided and not verify:
             raise UsageProblem(GUIDED.format(model=core.gate.model))

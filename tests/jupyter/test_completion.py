@@ -7,7 +7,7 @@ from journal import wait_for_kind
 from kernel import Kernel, StartKernel
 from scripted import GOAL
 
-from musecode_jupyter.jupyter.completion import EXPORT_FORMATS, GOAL_WORDS, MUSE_WORDS, MuseMatcher
+from musecode_jupyter.jupyter.completion import EXPORT_FORMATS, GOAL_WORDS, MUSE_WORDS, PLAN_WORDS, MuseMatcher
 
 
 def complete(kernel: Kernel, line: str) -> list[str]:
@@ -34,6 +34,8 @@ def test_words_and_options_are_completed_before_anything_is_started(loaded: Kern
     assert complete(loaded, "%muse ve") == ["verify"]
     assert complete(loaded, "%%muse a") == ["agents", "ask"] or complete(loaded, "%%muse a") == ["ask", "agents"]
     assert sorted(complete(loaded, "%goal ")) == sorted(GOAL_WORDS)
+    assert sorted(complete(loaded, "%plan ")) == sorted(PLAN_WORDS)
+    assert complete(loaded, "%plan text --v") == ["--verify"]
     assert complete(loaded, "g = %goal text --ver") == ["--verify"]
     assert "--hours" not in complete(loaded, "%goal --hours 3 --")
     assert complete(loaded, "%muse rules add s") == ["session"]
@@ -70,6 +72,7 @@ def test_the_words_are_those_that_there_are() -> None:
     from musecode_jupyter.jupyter.commands import COMMANDS
     from musecode_jupyter.jupyter.completion import BASES as COMPLETED
     from musecode_jupyter.jupyter.magics import GOAL_WORDS as GOAL_COMMANDS
+    from musecode_jupyter.jupyter.magics import PLAN_WORDS as PLAN_COMMANDS
     from musecode_jupyter.session.export import FORMATS
     from musecode_jupyter.session.preflight import BASES
 
@@ -77,6 +80,8 @@ def test_the_words_are_those_that_there_are() -> None:
     assert COMPLETED == BASES
     assert EXPORT_FORMATS == FORMATS
     assert set(GOAL_COMMANDS) <= set(GOAL_WORDS)
+    # `run` is a word that only says what runs a plan.
+    assert {*PLAN_WORDS, "run"} == set(PLAN_COMMANDS)
     assert MuseMatcher.match.matcher_api_version == 2
 
 
