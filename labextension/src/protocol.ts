@@ -208,6 +208,7 @@ export interface PlanDocument {
   readonly denied: string;
   readonly questions: readonly string[];
   readonly evidence: readonly { readonly path: string; readonly shows: string; readonly read: boolean }[];
+  readonly ground: { readonly uncommitted: readonly string[] };
 }
 
 /** A plan as `Plans.shown` in musecode_jupyter/session/plans.py says it. */

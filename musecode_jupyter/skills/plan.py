@@ -201,7 +201,12 @@ class PlanRunner:
                 for n in plan.claims
                 if n in standings
             ],
-            "ground": {"commit": head.commit, "branch": head.branch, "files": dict(sorted(read.items()))},
+            "ground": {
+                "commit": head.commit,
+                "branch": head.branch,
+                "files": dict(sorted(read.items())),
+                "uncommitted": sorted(set(read) & set(await self._t.git.status())),
+            },
         }
         text = canonical_text(document)
         await self._t.emit(

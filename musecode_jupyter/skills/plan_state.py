@@ -17,7 +17,7 @@ from musecode_jupyter.skills.plan_document import digest_of
 
 Status = Literal["writing", "proposed", "approved", "rejected", "cancelled", "stopped"]
 PROPOSE_PLAN = "propose_plan"
-RESEARCH = frozenset({"read", "search", "map", "history", "ask", "claim", "check_claim", PROPOSE_PLAN})
+RESEARCH = frozenset({"read", "search", "map", "ask", "claim", "check_claim", PROPOSE_PLAN})
 """The tools of whoever writes a plan: none of them changes anything or runs anything."""
 
 

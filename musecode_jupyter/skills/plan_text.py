@@ -148,6 +148,9 @@ def _ground(
     if document["looked_at"]:
         lines.append(f"- read too: {', '.join(map(code, document['looked_at']))}")
     ground = document["ground"]
+    if ground["uncommitted"]:
+        files = ", ".join(map(code, ground["uncommitted"]))
+        lines.append(f"- READ WITH CHANGES THAT ARE NOT COMMITTED, without which work starts: {files}")
     at = f"commit {ground['commit'][:10]}" if commit else "the last commit"
     lines.append(f"- {at} on {plain(ground['branch'] or 'no branch')}")
     return [*lines, ""]

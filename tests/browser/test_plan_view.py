@@ -40,6 +40,7 @@ PLAN: dict[str, Any] = {
         "denied": "",
         "questions": ["Which word?"],
         "evidence": [{"path": "one.txt", "shows": EVIL, "read": False}],
+        "ground": {"uncommitted": ["two.txt"]},
     },
     "answers": {},
     "difference": "+right\n-wrong",
@@ -68,7 +69,14 @@ def test_what_the_buttons_say_and_the_view_shows(tmp_path: Path) -> None:
         page.set_content(f"<style>{style}</style>")
         page.evaluate(HARNESS, [script, PLAN])
         page.get_by_text("passes already").wait_for()
-        for text in ("1. one", "never read", "It waits for you.", "Changed since version 1", "about 2,000 tokens"):
+        for text in (
+            "1. one",
+            "never read",
+            "It waits for you.",
+            "Changed since version 1",
+            "about 2,000 tokens",
+            "not committed",
+        ):
             assert page.get_by_text(text).first.is_visible(), text
         assert page.locator("img").count() == 0
         page.get_by_role("button", name="Approve").click()

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fixtures.crew_scripts import Crew, edit, read
-from fixtures.model_scripts import Answer, Call
+from fixtures.crew_scripts import Asking, Crew, ask, edit, is_explorer, read
+from fixtures.model_scripts import Answer, Call, ParsedRequest
 from fixtures.model_server import ModelServer
 from fixtures.plan_scripts import PLANNED, RIGHT, Author, proposing, step
 from fixtures.session_bench import Held, Repo, Watch, end, only, said, session_on, start
@@ -111,24 +111,19 @@ BAD = {
 
 def test_a_plan_that_cannot_be_taken_is_told_in_one_line_and_tried_again_a_few_times(repo: Repo) -> None:
     handed_in = [proposing(*steps, claims=[7] if name == "claim" else []) for name, (steps, _) in BAD.items()]
-    for number in range(0, len(handed_in), 3):
-        wrong = [*BAD.values()][number : number + 3]
-        author = Author([*handed_in[number : number + 3], proposing(step("one")), PLANNED])
-        with ModelServer(author) as server, session_on(server.base_url, repo.root) as session:
+    three = [[*handed_in[number : number + 3], proposing(step("one")), PLANNED] for number in (0, 3, 6)]
+    with ModelServer(Author(*three, handed_in)) as server, session_on(server.base_url, repo.root) as session:
+        for _ in three:
             assert session.start_plan("mend the files").wait(DEADLINE_S).version == 1
-            told = [event.data["output"] for event in only(list(session.events()), "tool.failed")]
-        assert len(told) == len(wrong)
-        for output, (_, says) in zip(told, wrong, strict=True):
+        told = [event.data["output"] for event in only(list(session.events()), "tool.failed")]
+        assert len(told) == len(BAD)
+        for output, (_, says) in zip(told, BAD.values(), strict=True):
             assert says in output, output
             assert "\n" not in output
-    with ModelServer(Author(handed_in)) as server, session_on(server.base_url, repo.root) as session:
-        plan = session.start_plan("mend the files")
-        result = plan.wait(DEADLINE_S)
+        result = session.start_plan("mend the files").wait(DEADLINE_S)
         assert (result.status, result.document) == ("stopped", None)
-        assert result.why.startswith(
-            "No plan was handed in that can be taken, in 4 tries. The last one: The plan cannot"
-        )
-        assert len(only(list(session.events()), "tool.failed")) == 4
+        assert result.why.startswith("No plan was handed in that can be taken, in 4 tries. The last one: The plan")
+        assert len(only(list(session.events()), "tool.failed")) == len(BAD) + 4
         folder = session.folder
     proof = prove(folder)
     assert proof.ok, proof.problem
@@ -322,3 +317,31 @@ def test_what_a_model_wrote_is_no_markup_wherever_it_is_shown(repo: Repo) -> Non
     assert plan_action({"type": "approve", "digest": ""}) is None
     assert plan_action({"type": "answer", "question": True, "text": "x"}) is None
     assert plan_action({"type": "edit", "text": "x", "more": 1}) == {"type": "edit", "text": "x"}
+
+
+def test_what_the_explorer_read_counts_and_what_is_not_committed_is_told(repo: Repo) -> None:
+    lead = [
+        ask("What does one.txt say?"),
+        proposing(step("one"), evidence=[{"path": "one.txt", "shows": "wrong"}]),
+        PLANNED,
+    ]
+    author = Author(lead)
+    explorer = Asking()
+    repo.write("one.txt", "wrong for now\n")
+
+    def model(request: ParsedRequest) -> Answer:
+        return explorer(request) if is_explorer(request) else author(request)
+
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on") as session:
+        plan = session.start_plan("mend it")
+        result = plan.wait(DEADLINE_S)
+        assert result.status == "proposed", result.why
+        assert result.document is not None
+        assert result.document["evidence"] == [{"path": "one.txt", "shows": "wrong", "read": True}]
+        assert result.document["ground"]["uncommitted"] == ["one.txt"]
+        assert "READ WITH CHANGES THAT ARE NOT COMMITTED, without which work starts: `one.txt`" in plan.text()
+        assert len(explorer.explored) == 2
+        folder = session.folder
+    proof = prove(folder)
+    assert proof.ok, proof.problem
+    assert not proof.unchecked

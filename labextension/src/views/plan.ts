@@ -129,6 +129,10 @@ function render({ model: link, el }: RenderContext): () => void {
       );
       found.push(part("Rests on", h("ul", {}, ...rows)));
     }
+    if (document.ground.uncommitted.length) {
+      const files = document.ground.uncommitted.join(", ");
+      found.push(part("Read with changes that are not committed, without which work starts: ", h("code", {}, files)));
+    }
     if (now.difference) {
       found.push(part(h("details", {}, h("summary", {}, `Changed since version ${now.version - 1}`), diffBlock(now.difference))));
     }

@@ -11,6 +11,7 @@ from musecode_jupyter.session.visible import visible_text
 from musecode_jupyter.skills.plan_text import ENDED
 
 Shown = Mapping[str, Any]
+UNCOMMITTED = "Read with changes that are not committed, without which work starts:"
 
 
 def plan_line(plan: Shown) -> str:
@@ -38,6 +39,8 @@ def plan_html(plan: Shown) -> str:
             _list("Open questions", [_question(plan, n) for n in range(1, len(document["questions"]) + 1)], "ol")
         )
     parts.append(_list("What it rests on", [_evidence(each) for each in document["evidence"]]))
+    if document["ground"]["uncommitted"]:
+        parts.append(f"<div>{UNCOMMITTED} {_codes(document['ground']['uncommitted'])}</div>")
     if plan["difference"]:
         parts.append(
             f"<details><summary>Changed since version {plan['version'] - 1}</summary>"
