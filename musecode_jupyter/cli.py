@@ -59,7 +59,18 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="work on a goal until its verify commands pass")
     run.add_argument("--goal", required=True, metavar="TEXT")
-    run.add_argument("--verify", action="append", required=True, metavar="CMD", help="repeatable")
+    run.add_argument("--verify", action="append", default=[], metavar="CMD", help="must exit with 0 (repeatable)")
+    run.add_argument(
+        "--metric", action="append", default=[], metavar="'NAME >= X vs BASELINE'", help="measured (repeatable)"
+    )
+    run.add_argument("--measure", metavar="CMD", help="prints NAME=VALUE for --metric; a speedup is of seconds=VALUE")
+    run.add_argument(
+        "--forbid", action="append", default=[], metavar="PATTERN", help="'import NAME', or paths (repeatable)"
+    )
+    run.add_argument(
+        "--holdout", action="append", default=[], metavar="FILE[:PLACE]", help="used to judge, unseen by agents"
+    )
+    run.add_argument("--reserve", metavar="15%%", help="share of each limit that is kept for the last verification")
     run.add_argument("--repo", default=".", metavar="DIR")
     run.add_argument("--workers", type=int, metavar="N", help="most workers side by side; default: 1")
     run.add_argument("--tasks", metavar="FILE", help="JSON file with the tasks; else they are made from the goal")
@@ -247,12 +258,13 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from musecode_jupyter.session import GoalSpec
-    from musecode_jupyter.session.preflight import graph_options
+    from musecode_jupyter.session.preflight import clause_options, graph_options
 
     repo = _repo(arguments)
     graph = graph_options(workers=arguments.workers, tasks=arguments.tasks)
     ground = {"shadow": arguments.shadow, "base": arguments.base}
-    spec = GoalSpec(arguments.goal, tuple(arguments.verify), **_limits(arguments).given, **graph, **ground)
+    given = {**_limits(arguments).given, **graph, **ground, "clauses": clause_options(arguments)}
+    spec = GoalSpec(arguments.goal, tuple(arguments.verify), **given)
     with _open(arguments, repo, goal=spec) as session:
         root = session.repository()
         if not arguments.json and root != session.workspace:
@@ -317,6 +329,7 @@ def _told(handle: GoalHandle, result: GoalResult, session: Session) -> str:
         lines.append(f"  {result.why}")
     if result.checkout:
         lines.append(f"  {result.checkout}")
+    lines += [f"  {line}" for line in result.handover]
     lines += _changes_lines(handle, result)
     lines.append(
         f"{result.model_calls} model calls, {result.tokens} tokens, {result.usd:.4f} USD, {duration(result.seconds)}"

@@ -19,6 +19,7 @@ REFUSALS = frozenset({"refusal", "content_filter"})
 SPEAKING = frozenset(
     {
         *("user.message", "user.steer", "notebook.attached", "goal.set", "goal.edited", "goal.judged"),
+        "goal.nudged",
         *("task.leased", "task.bounced", "tasks.tried", "model.completed", "mail.sent"),
         *("context.compacted", "critique.asked", "plan.begun", "plan.edited", "plan.checked"),
         *("tool.finished", "tool.failed", "tool.cancelled", "tool.unknown"),
@@ -75,8 +76,10 @@ def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Blob) ->
         return (Message(role="user", text=data["message"]),)
     if event.kind in {"task.bounced", "tasks.tried", "plan.checked"}:
         return (Message(role="user", text=data["report"]),)
-    if event.kind == "goal.edited" and data["text"] is not None:
-        return (Message(role="user", text=frames.edited(data["text"])),)
+    if event.kind == "goal.edited" and (said := frames.edited(data)):
+        return (Message(role="user", text=said),)
+    if event.kind == "goal.nudged":
+        return (Message(role="user", text=data["text"]),)
     if event.kind == "goal.judged" and data["report"]:
         return (Message(role="user", text=data["report"]),)
     if event.kind == "model.completed":

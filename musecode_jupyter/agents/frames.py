@@ -24,8 +24,8 @@ class Frames:
     """A goal, to the lead who works on it (`goal.set`)."""
     graph: Callable[[Data], str]
     """A goal for several workers, to the lead who splits it into tasks (`goal.set`)."""
-    edited: Callable[[str], str]
-    """The new text of a goal (`goal.edited`)."""
+    edited: Callable[[Data], str]
+    """The new text or clauses of a goal (`goal.edited`); empty if there are none."""
     cell: Callable[[str], str]
     """The text of a cell of the user's notebook (`notebook.attached`)."""
     fence: Callable[[str], str]
@@ -36,26 +36,57 @@ class Frames:
     """What stands in the place of a picture with this caption, for a model that takes none."""
 
 
-def _goal_1(data: Data) -> str:
+def clause_lines(clauses: Data | None) -> list[str]:
+    """The typed clauses of a goal as an agent is told of them, a line each; none for a goal without any."""
+    clauses = clauses or {}
+    lines = [
+        f"- `{each['text']}`, where `{clauses['measure']}` prints the value; "
+        + (f"{each['baseline']} is commit {each['commit'][:10]}, and both are run in turn" if each["baseline"] else "")
+        for each in clauses.get("metrics", ())
+    ]
+    lines += [f"- nothing that you add or change has `{each}`: forbidden" for each in clauses.get("forbid", ())]
+    if clauses.get("holdout"):
+        lines.append(
+            "- the commands are judged with files that you do not have and do not see, so they may not run before that"
+        )
+    return [line.removesuffix("; ") for line in lines]
+
+
+def _decided(data: Data) -> str:
+    """The verify commands of a goal, and its clauses if there are any."""
     checks = "\n".join(f"- `{command}`" for command in data["verify"])
+    told = f"It is met when each of these commands exits with 0 in the root of the repository:\n{checks}\n\n"
+    if lines := clause_lines(data.get("clauses")):
+        also = "\n".join(lines)
+        told = f"{told if checks else ''}{'These hold too' if checks else 'It is met when these hold'}:\n{also}\n\n"
+    return told
+
+
+def _goal_1(data: Data) -> str:
     return (
         f"Goal: {data['text']}\n\n"
-        f"It is met when each of these commands exits with 0 in the root of the repository:\n{checks}\n\n"
+        f"{_decided(data)}"
         "You work in your own git worktree. When you believe that the goal is met, answer without calling a tool; "
         "the commands are then run for you on a clean checkout, and you are told if one fails."
     )
 
 
 def _graph_1(data: Data) -> str:
-    checks = "\n".join(f"- `{command}`" for command in data["verify"])
     return (
         f"Goal: {data['text']}\n\n"
-        f"It is met when each of these commands exits with 0 in the root of the repository:\n{checks}\n\n"
+        f"{_decided(data)}"
         f"Up to {data['workers']} workers can work on it side by side, each in a git worktree of its own. Look at the "
         "repository, then call propose_tasks with tasks that are as independent as the goal allows: no two that need "
         "the same file unless one comes after the other. You change nothing yourself. When the tasks are taken, answer "
         "in one or two sentences without calling a tool."
     )
+
+
+def _edited_1(data: Data) -> str:
+    parts = [] if data["text"] is None else [f"The goal is now: {data['text']}"]
+    if data.get("verify") is not None:
+        parts.append(f"The user has changed what decides the goal. {_decided(data)}".rstrip())
+    return "\n\n".join(parts)
 
 
 def _mail_1(sender: str, data: Data) -> str:
@@ -70,7 +101,7 @@ FRAMES: dict[int, Frames] = {
     1: Frames(
         goal=_goal_1,
         graph=_graph_1,
-        edited=lambda text: f"The goal is now: {text}",
+        edited=_edited_1,
         cell=lambda text: f"A cell of the user's notebook:\n{fenced(text)}",
         fence=fenced,
         mail=_mail_1,

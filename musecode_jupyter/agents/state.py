@@ -115,7 +115,16 @@ class AgentsReducer:
                 "notebook.attached",
                 "mail.delivered",
             ),
-            *("goal.set", "goal.judged", "goal.edited", "goal.resumed", "context.pinned", *_OF_TASKS, *_OWN),
+            *(
+                "goal.set",
+                "goal.judged",
+                "goal.edited",
+                "goal.nudged",
+                "goal.resumed",
+                "context.pinned",
+                *_OF_TASKS,
+                *_OWN,
+            ),
         }
     )
 
@@ -152,7 +161,9 @@ class AgentsReducer:
                 self._heard(state, data["agent"], event)
         elif kind == "goal.judged" and data["report"]:
             self._say(state, event.agent, event.seq, new_turn=True)
-        elif kind == "goal.edited" and data["text"] is not None:
+        elif kind == "goal.nudged" or (
+            kind == "goal.edited" and (data["text"] is not None or data.get("verify") is not None)
+        ):
             self._say(state, data["agent"], event.seq, new_turn=False)
         elif kind == "mail.delivered":
             self._say(state, event.agent, data["mail"], new_turn=False)

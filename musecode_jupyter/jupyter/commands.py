@@ -50,6 +50,7 @@ def goal_text(handle: GoalHandle) -> str:
         lines.append(f"  {_give_more(result)}")
     if result.checkout:
         lines.append(f"  {result.checkout}")
+    lines += [f"  {line}" for line in result.handover]
     lines.append(
         f"  {result.model_calls} model calls, {result.tool_calls} tool calls, {result.tokens} tokens, "
         f"{result.usd:.4f} USD, {duration(result.seconds)}"

@@ -42,7 +42,7 @@ MUSE_WORDS = (
     ),
     *("stop", "tasks", "timeline", "trust", "undo", "unpin", "vars", "verify", "worktrees"),
 )
-GOAL_WORDS = ("pause", "resume", "stop", "clear", "steer", "edit")
+GOAL_WORDS = ("pause", "resume", "stop", "clear", "history", "steer", "edit")
 PLAN_WORDS = ("approve", "reject", "edit", "answer", "cancel", "resume", "save", "diff")
 BASES = ("head", "dirty")
 RUN_OPTIONS = ("--own", "--keep", "--timeout")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from musecode_jupyter.session import GoalHandle, Session
     from musecode_jupyter.skills.limits import Limits
 
-GOAL_WORDS = ("pause", "resume", "stop", "clear")
+GOAL_WORDS = ("pause", "resume", "stop", "clear", "history")
 PLAN_WORDS = ("approve", "reject", "edit", "answer", "cancel", "resume", "save", "diff", "run")
 
 
@@ -65,10 +65,15 @@ class MuseMagics(Magics):  # type: ignore[misc]
     @argument(
         "words",
         nargs="*",
-        help="the goal; or pause, resume, stop, clear, steer [--now] TEXT, edit [TEXT] with new limits; "
-        "nothing: show the goal",
+        help="the goal; or pause, resume, stop, clear, history, steer [--now] TEXT, edit [TEXT] with new limits or "
+        "clauses; nothing: show the goal",
     )
     @argument("--verify", action="append", default=[], metavar="CMD", help="must exit with 0 (repeatable)")
+    @argument("--metric", action="append", default=[], metavar="'NAME >= X vs BASELINE'", help="measured (repeatable)")
+    @argument("--measure", metavar="CMD", help="prints NAME=VALUE for --metric; speedup is made of seconds=VALUE")
+    @argument("--forbid", action="append", default=[], metavar="PATTERN", help="'import NAME', or paths (repeatable)")
+    @argument("--holdout", action="append", default=[], metavar="FILE[:PLACE]", help="used to judge, unseen by agents")
+    @argument("--reserve", metavar="15%%", help="share of each limit that is kept for the last verification")
     @argument("--budget", metavar="5usd", help="money that the goal may cost")
     @argument("--tokens", type=int, metavar="N", help="tokens that the goal may take")
     @argument("--calls", type=int, metavar="N", help="tool calls that the goal may take")
@@ -247,9 +252,10 @@ class MuseMagics(Magics):  # type: ignore[misc]
     def _goal_word(self, arguments: Any) -> None:
         from musecode_jupyter.jupyter.commands import goal_text
         from musecode_jupyter.session.core import NO_GOAL
+        from musecode_jupyter.session.visible import visible_text
 
         words = arguments.words
-        options = _fixed_options(arguments) or _limits(arguments).given
+        options = _fixed_options(arguments) or _clauses_given(arguments) or _limits(arguments).given
         if not words and options:
             raise UsageError("Give the goal's text with its options; `%goal edit` changes the goal that there is.")
         if words and (options or len(words) > 1):
@@ -271,6 +277,8 @@ class MuseMagics(Magics):  # type: ignore[misc]
         elif word == "stop":
             handle.stop()
             print("The goal is stopped; what was done so far is kept.")
+        elif word == "history":
+            print(visible_text(handle.history()))
         elif word == "clear":
             branch = handle.clear()
             print("The goal is forgotten." + (f" Its work is kept on branch {branch}." if branch else ""))
@@ -285,22 +293,27 @@ class MuseMagics(Magics):  # type: ignore[misc]
         print(steered("The agent", self._active().steer(text, now=now)))
 
     def _edit(self, text: str, arguments: Any) -> None:
+        from musecode_jupyter.session.preflight import clause_options
+
         if _fixed_options(arguments):
-            raise UsageError("%goal edit takes a text and limits; what decides the goal is fixed when it is set.")
+            raise UsageError("%goal edit takes a text, limits, and what decides the goal: --verify and other clauses.")
         handle = self._active()
-        handle.edit(text, **_limits(arguments).given)
+        clauses = clause_options(arguments)
+        handle.edit(text, **_limits(arguments).given, verify=tuple(arguments.verify), clauses=clauses)
         running = handle.status == "running"
         print("The goal is changed." + ("" if running else " `%goal resume` goes on with it."))
 
     def _run_plan(self, words: list[str], cell: str | None, arguments: Any) -> GoalHandle:
         from musecode_jupyter.session import GoalSpec
+        from musecode_jupyter.session.preflight import clause_options
 
         if words or cell is not None or arguments.tasks:
             raise UsageError(
                 "%goal --plan has its text and tasks from the plan: give limits, --workers and --verify only."
             )
         ground = {"shadow": arguments.shadow, "base": arguments.base, "workers": arguments.workers or 1}
-        spec = GoalSpec("", tuple(arguments.verify), **_limits(arguments).given, **ground)
+        given = {**_limits(arguments).given, **ground, "clauses": clause_options(arguments)}
+        spec = GoalSpec("", tuple(arguments.verify), **given)
         host = self._ready()
         plan = host.session_for_work().newest_plan() if host.plan is None else host.plan
         host.session_for_work()
@@ -311,12 +324,13 @@ class MuseMagics(Magics):  # type: ignore[misc]
     def _start_goal(self, text: str, arguments: Any) -> GoalHandle:
         from musecode_jupyter.jupyter.commands import show_root
         from musecode_jupyter.session import GoalSpec
-        from musecode_jupyter.session.preflight import graph_options
+        from musecode_jupyter.session.preflight import clause_options, graph_options
 
         host = self._ready()
         graph = {"workers": arguments.workers, "tasks": arguments.tasks}
         ground = {"shadow": arguments.shadow, "base": arguments.base}
-        spec = GoalSpec(text, tuple(arguments.verify), **_limits(arguments).given, **graph_options(**graph), **ground)
+        given = {**_limits(arguments).given, **graph_options(**graph), **ground, "clauses": clause_options(arguments)}
+        spec = GoalSpec(text, tuple(arguments.verify), **given)
         session = host.session_for_work(spec)
         show_root(session)
         return self._started(host, session.start_goal(spec), arguments)
@@ -363,8 +377,14 @@ def _parse(magic: Any, line: str, *, unquoted: bool = False) -> Any:
 
 def _fixed_options(arguments: Any) -> bool:
     """Whether an option was given that only a new goal takes."""
-    given = (arguments.verify, arguments.wait, arguments.workers, arguments.tasks, arguments.base, arguments.shadow)
-    return any(given)
+    return any((arguments.wait, arguments.workers, arguments.tasks, arguments.base, arguments.shadow))
+
+
+def _clauses_given(arguments: Any) -> bool:
+    """Whether an option was given that says what decides a goal."""
+    from musecode_jupyter.session.preflight import clause_options
+
+    return bool(arguments.verify) or clause_options(arguments).given
 
 
 def _limits(arguments: Any) -> Limits:

@@ -14,6 +14,7 @@ from musecode_jupyter.log.claim_kinds import CLAIM_KINDS
 from musecode_jupyter.log.context_kinds import CONTEXT_KINDS
 from musecode_jupyter.log.critique_kinds import CRITIQUE_KINDS
 from musecode_jupyter.log.follow_up_kinds import FOLLOW_UP_KINDS
+from musecode_jupyter.log.goal_kinds import GOAL_KINDS, ClauseVerdict, GoalClauses
 from musecode_jupyter.log.mail_kinds import MAIL_KINDS
 from musecode_jupyter.log.payload import Check, Payload
 from musecode_jupyter.log.plan_kinds import PLAN_KINDS
@@ -498,6 +499,7 @@ class GoalSet(Payload):
         description="head: from the commit; dirty: from the files as they are, ask: as the user answers; goal.based "
         "tells what came of both",
     )
+    clauses: GoalClauses = Field(default_factory=GoalClauses)
 
 
 class GoalBased(Payload):
@@ -525,13 +527,15 @@ class GoalLimits(Payload):
 
 
 class GoalEdited(Payload):
-    """The user gave the goal other limits, or another text. The clauses that decide it stay."""
+    """The user gave the goal other limits, another text or other clauses. Nobody but the user does."""
 
     goal: int
     agent: str
     old: GoalLimits
     new: GoalLimits = Field(description="all limits that hold from here on")
     text: str | None = Field(default=None, description="the new text, of which the agent is told; none: it stays")
+    verify: list[str] | None = Field(default=None, description="all verify commands from here on; none: they stay")
+    clauses: GoalClauses | None = Field(default=None, description="all clauses from here on; none: they stay")
 
 
 class GoalCleared(Payload):
@@ -572,6 +576,7 @@ class GoalJudged(Payload):
     passed: bool
     checks: list[Check]
     report: str = Field(default="", description="what the agent is told when it did not pass")
+    clauses: list[ClauseVerdict] = Field(default_factory=list, description="each clause but the verify commands")
 
 
 class GoalMet(Payload):
@@ -581,14 +586,17 @@ class GoalMet(Payload):
     tree: str
     commit: str
     checks: list[Check]
+    handover: list[str] = Field(default_factory=list, description="as in goal.stopped")
 
 
 class GoalStopped(Payload):
     """The goal ended without being met; it can be resumed."""
 
     goal: int
-    state: Literal["budget", "stalled", "blocked", "stopped", "error"]
+    state: Literal["budget", "stalled", "blocked", "wedged", "stopped", "error"]
     why: str
+    ladder: bool = Field(default=False, description="it is the last step after the agent was told of a stall")
+    handover: list[str] = Field(default_factory=list, description="what was done, what is left, what to do, how")
 
 
 class BudgetSet(Payload):
@@ -675,6 +683,7 @@ KINDS: dict[str, type[Payload]] = {
     **VERIFIER_KINDS,
     **FOLLOW_UP_KINDS,
     **PLAN_KINDS,
+    **GOAL_KINDS,
     "budget.set": BudgetSet,
     "budget.exceeded": BudgetExceededEvent,
     "secret.redacted": SecretRedacted,

@@ -73,6 +73,14 @@ class BudgetExceeded(MuseError):
         self.needed = needed
 
 
+class Stuck(MuseError):
+    """An agent's work does not move, though it was told so. `state` is that in which its goal stops."""
+
+    def __init__(self, message: str, state: str) -> None:
+        super().__init__(message)
+        self.state = state
+
+
 class ContextFull(MuseError):
     """An agent's conversation cannot be made short enough for its model; the user can say what may go."""
 

@@ -21,7 +21,8 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import Effects, LiveEffects
 from musecode_jupyter.runtime.errors import LogReadOnly, UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
-from musecode_jupyter.session import claims, landings, looks, roles, time_travel, worktrees
+from musecode_jupyter.session import claims, goals, landings, looks, roles, time_travel, worktrees
+from musecode_jupyter.session.clauses import clauses_of
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.files_at import session_at
 from musecode_jupyter.session.fork import make_fork, settled, take_away
@@ -30,6 +31,7 @@ from musecode_jupyter.session.preflight import GoalSpec, check_goal
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.stops import stop_agent
 from musecode_jupyter.session.store import SessionEntry, find_session, list_sessions, require_finished, sessions_around
+from musecode_jupyter.skills.clauses import ClauseOptions
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 from musecode_jupyter.skills.limits import Limits, more
 from musecode_jupyter.tools.registry import Tool
@@ -42,10 +44,12 @@ WAKE_S = 0.2
 
 @dataclass(frozen=True)
 class GoalResult:
-    """How a goal stands or ended. `status` is running, paused, met, budget, stalled, blocked, stopped or error.
+    """How a goal stands or ended. `status` is running, paused, met, budget, stalled, blocked, wedged,
+    stopped or error.
 
     `seconds` counts the time in which it ran. `more` is the option that gives it enough to go on where a budget
-    stopped it, for example "--tokens 40000". `checkout` says what the landing did with the user's files.
+    stopped it, for example "--tokens 40000". `checkout` says what the landing did with the user's files. `handover` are
+    lines on what was done, what is left, what to do next and how to go on, for a goal that has ended.
     """
 
     status: str
@@ -58,6 +62,7 @@ class GoalResult:
     seconds: float
     more: str = ""
     checkout: str = ""
+    handover: tuple[str, ...] = ()
 
     @property
     def met(self) -> bool:
@@ -115,14 +120,21 @@ class GoalHandle:
         calls: int | None = None,
         hours: float | None = None,
         steps: int | None = None,
+        verify: str | Sequence[str] = (),
+        clauses: ClauseOptions | None = None,
     ) -> None:
-        """Give the goal another text or other limits; works while it runs, and does not resume it.
+        """Give the goal another text, limits, verify commands or clauses; works while it runs, and does not resume it.
 
         Raises UsageProblem if nothing is given, a limit is used up already, or the goal is met or cleared.
         """
         limits = Limits(usd, tokens, calls, hours, steps)
-        self.session.call(lambda core: core.edit_goal(self.number, text, limits))
+        commands = (verify,) if isinstance(verify, str) else tuple(verify)
+        self.session.call(lambda core: goals.edit_goal(core, self.number, text, limits, commands, clauses))
         self.text = self.session.read(lambda core: core.goals.goals[self.number].text)
+
+    def history(self) -> str:
+        """Every version of the goal's text, clauses and limits as text, oldest first."""
+        return self.session.read(lambda core: goals.history_text(core, self.number))
 
     def clear(self) -> str:
         """Forget the goal, which must not run; it cannot be resumed. Returns the branch that keeps its work, if any."""
@@ -284,7 +296,7 @@ class Session:
         self,
         text: str,
         *,
-        verify: str | Sequence[str],
+        verify: str | Sequence[str] = (),
         usd: float | None = None,
         tokens: int | None = None,
         calls: int | None = None,
@@ -294,18 +306,25 @@ class Session:
         tasks: Sequence[TaskSpec | Mapping[str, Any]] = (),
         shadow: bool = False,
         base: str | None = None,
+        forbid: Sequence[str] = (),
+        holdout: Sequence[str] = (),
+        metric: Sequence[str] = (),
+        measure: str | None = None,
+        reserve: str | None = None,
     ) -> GoalHandle:
         """Start a goal and return its handle at once. Limits: USD, tokens, tool calls, hours, model calls.
 
         `workers` is the most that work side by side. `tasks` are `TaskSpec`s, or mappings with their fields; without
         them a goal for several workers is split into tasks first. `shadow` lets a folder that is in no repository get
         a private one outside it. `base` is "head", from the last commit, or "dirty", from the files as they are.
+        `forbid`, `holdout`, `metric`, `measure` and `reserve` are as the options of `%goal`.
 
         Raises UsageProblem or GitError, each saying what to do, if the goal cannot be started.
         """
         commands = (verify,) if isinstance(verify, str) else tuple(verify)
         graph = parse_tasks([dict(task) for task in tasks]) if tasks else ()
-        spec = GoalSpec(text, commands, usd, tokens, calls, hours, steps, workers, graph, shadow, base)
+        clauses = ClauseOptions(tuple(forbid), tuple(holdout), tuple(metric), measure, reserve)
+        spec = GoalSpec(text, commands, usd, tokens, calls, hours, steps, workers, graph, shadow, base, clauses)
         number = await self.run(lambda core: core.set_goal(spec))
         return GoalHandle(self, number, text)
 
@@ -684,6 +703,7 @@ def _result(core: SessionCore, number: int) -> GoalResult:
         tokens=record.used_tokens,
         usd=record.used_usd,
         seconds=record.seconds(core.now()),
-        more=more(record),
+        more=more(record, clauses_of(core, number).clauses.reserve),
         checkout=landed[-1].checkout if landed else "",
+        handover=tuple(clauses_of(core, number).handover),
     )

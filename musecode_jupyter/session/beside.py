@@ -15,6 +15,7 @@ from musecode_jupyter.agents.verifier import checks
 from musecode_jupyter.agents.verifier.verifier import Verifier
 from musecode_jupyter.runtime.errors import MuseError
 from musecode_jupyter.runtime.process import to_the_end
+from musecode_jupyter.session.clauses import clauses_of
 from musecode_jupyter.session.crew import ensure_verifier
 from musecode_jupyter.session.landings import landing_tools
 from musecode_jupyter.skills.goal import GoalRunner
@@ -37,7 +38,12 @@ def make_batches(core: SessionCore) -> Batches:
 
 def make_verifier(core: SessionCore) -> Verifier:
     """The checks beside the work of a session; nothing is begun."""
-    return Verifier(core.log, core.crew.mailbox, lambda goal: core.record(goal).verify, partial(ensure_verifier, core))
+    return Verifier(core.log, core.crew.mailbox, partial(_commands, core), partial(ensure_verifier, core))
+
+
+def _commands(core: SessionCore, goal: int) -> list[str]:
+    # Without the held-out files they would come out otherwise than in a judgement.
+    return [] if clauses_of(core, goal).clauses.holdout else core.record(goal).verify
 
 
 async def run_beside(core: SessionCore, runner: GoalRunner, pausing: Callable[[], bool]) -> GoalRecord:

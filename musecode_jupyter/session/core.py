@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -41,13 +40,16 @@ from musecode_jupyter.runtime.errors import (
     UsageProblem,
 )
 from musecode_jupyter.runtime.loop import assert_runtime_thread
+from musecode_jupyter.session import goals
 from musecode_jupyter.session.beside import make_batches, make_verifier, run_beside
 from musecode_jupyter.session.claims import heed, send_corrections
+from musecode_jupyter.session.clauses import hide_held
 from musecode_jupyter.session.crew import LEAD_NAME, make_agents, make_crew, take_up
-from musecode_jupyter.session.ground import make_shadow, own_changes, settle, shadow_text, take_in
+from musecode_jupyter.session.goal_watch import check_progress, share, warn
+from musecode_jupyter.session.ground import settle, take_in
 from musecode_jupyter.session.landings import landing_parts
 from musecode_jupyter.session.plans import Plans
-from musecode_jupyter.session.preflight import GoalSpec, check_goal, check_model, choose_sandbox, landing_branch
+from musecode_jupyter.session.preflight import GoalSpec, check_model, choose_sandbox, landing_branch
 from musecode_jupyter.session.questions import WRITING, Questions
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.repository import files_below, find_repository, unborn_root
@@ -56,12 +58,13 @@ from musecode_jupyter.session.runners import REPLAYS, TOOLS, goal_runner
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.store import new_id, sessions_dir
 from musecode_jupyter.session.summary import notice_of
-from musecode_jupyter.skills.fan_out import FanOutRunner, task_created
+from musecode_jupyter.skills.fan_out import FanOutRunner
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools, PauseRequested
 from musecode_jupyter.skills.goal_lines import goal_lines
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
 from musecode_jupyter.skills.ground_state import Ground, GroundsState
-from musecode_jupyter.skills.limits import Limits, check_limits, check_room, limits_of
+from musecode_jupyter.skills.handover import handover
+from musecode_jupyter.skills.limits import check_limits
 from musecode_jupyter.skills.plan_state import being_written, offered_now
 from musecode_jupyter.tools.environment import child_environment
 from musecode_jupyter.tools.executor import Executor
@@ -123,6 +126,8 @@ class SessionCore:
         """Lines that the user has not been told yet; whoever tells them takes them out."""
         log.on_durable(self._notice)
         log.on_durable(partial(heed, self))
+        log.on_durable(partial(warn, self))
+        hide_held(self)
         self.policy = Policy(settings.mode(interactive=interactive), interactive)
         self.with_crew = info.profile != "guided" and settings.crew_wanted()
         """Whether standing agents work beside the lead."""
@@ -385,50 +390,13 @@ class SessionCore:
     async def exclusive(self) -> AsyncIterator[None]:
         """Within it nothing else begins that works with the lead; UsageProblem if something is under way."""
         async with self._starting:
-            self._no_running_goal()
+            self.no_running_goal()
             yield
 
     async def set_goal(self, spec: GoalSpec) -> int:
         """Check the goal's clauses, write it down and start it; returns its seq."""
         async with self._starting:
-            return await self._set_goal(spec)
-
-    async def _set_goal(self, spec: GoalSpec) -> int:
-        self._no_running_goal()
-        await self.crew.rest()
-        self.shared()
-        may_ask = self.policy.landing(None).decision == "ask"
-        found = await check_goal(spec, self.workspace, self.settings, self._effects, may_ask=may_ask)
-        head, start = found.head, spec.base or "head"
-        if found.shadow and (found.git is not None or spec.shadow):
-            if found.git is None:
-                self.notices.append(shadow_text(found.root))
-            head = await (await make_shadow(self, found.root)).head()
-        elif found.git is not None and spec.base is None and may_ask and spec.workers == 1 and not spec.tasks:
-            start = "ask" if await own_changes(self, found.git) else "head"
-        # The goal and all of its tasks in one go.
-        event = self.log.post(
-            "goal.set",
-            {
-                "text": spec.text,
-                "verify": list(spec.verify),
-                "agent": LEAD_NAME,
-                "branch": None if head is None else head.branch,
-                "base": "" if head is None else head.commit,
-                **asdict(spec.limits),
-                "model": self.gate.model,
-                "workers": max(spec.workers, 2) if spec.tasks else spec.workers,
-                "shadow": found.shadow,
-                # There is nothing but files in a private repository.
-                "start": "head" if found.shadow else start,
-            },
-            agent="user",
-        )
-        for task in spec.tasks:
-            self.log.post("task.created", task_created(event.seq, task, "user"), agent="user", cause=(event.seq,))
-        await self.log.flush()
-        self._start(event.seq)
-        return event.seq
+            return await goals.set_goal(self, spec)
 
     def pause(self, goal: int, why: str = "asked by the user") -> None:
         """Let the running step end, then rest; a wait before another attempt at a failed request ends at once."""
@@ -450,7 +418,7 @@ class SessionCore:
                 return ""
             raise UsageProblem(f"Goal {goal} is running already.")
         async with self._starting:
-            self._no_running_goal()
+            self.no_running_goal()
             await self.crew.rest()
             if record.cleared:
                 raise UsageProblem(f"Goal {goal} was cleared: set a new one.")
@@ -465,38 +433,8 @@ class SessionCore:
                 branch, note = await landing_branch(record, git)
             resumed = {"goal": goal, "why": "asked by the user", "branch": branch}
             await self.log.append("goal.resumed", resumed, agent="user", cause=(goal,))
-            self._start(goal)
+            self.begin_goal(goal)
             return note
-
-    async def edit_goal(self, goal: int, text: str | None, limits: Limits) -> None:
-        """Give the goal another text, other limits, or both; it may run meanwhile. Limits that are None stay.
-
-        Raises UsageProblem if nothing is given, a limit is none or used up already, or the goal is met or cleared.
-        """
-        record = self.record(goal)
-        if record.cleared or record.status == "met":
-            raise UsageProblem(f"Goal {goal} {'was cleared' if record.cleared else 'is met'}: set a new one.")
-        limits.check()
-        if text is not None and not text.strip():
-            text = None
-        if text is None and not limits.given:
-            raise UsageProblem(
-                "What is to change? Give a text, or a new limit: --budget, --tokens, --calls, --hours or --steps."
-            )
-        check_room(record, limits, self._effects.now())
-        old = limits_of(record)
-        await self.log.append(
-            "goal.edited",
-            {
-                "goal": goal,
-                "agent": record.agent,
-                "old": asdict(old),
-                "new": asdict(limits.over(old)),
-                "text": None if text is None else text.strip(),
-            },
-            agent="user",
-            cause=(goal,),
-        )
 
     async def clear_goal(self, goal: int) -> str:
         """Forget a goal that does not run: it cannot be resumed. Returns the branch that keeps its work, or nothing."""
@@ -547,7 +485,7 @@ class SessionCore:
 
     async def stop_goal(self, goal: int, state: str, why: str) -> None:
         """Write down that a goal that does not run has ended."""
-        stopped = {"goal": goal, "state": state, "why": why}
+        stopped = {"goal": goal, "state": state, "why": why, "handover": handover(self.log, goal, state)}
         await self.log.append("goal.stopped", stopped, agent=self.record(goal).agent, cause=(goal,))
 
     async def steer(self, text: str, agent: str = LEAD_NAME, *, now: bool = False) -> bool:
@@ -621,7 +559,8 @@ class SessionCore:
         """What the user shares with the agents' worktrees; ConfigurationError if the rule cannot be read."""
         return parse_share(self.settings.share or "")
 
-    def _start(self, goal: int) -> None:
+    def begin_goal(self, goal: int) -> None:
+        """Let a goal run, from wherever the log says it is."""
         self._pausing.pop(goal, None)
         task = asyncio.create_task(self._run(goal), name=f"goal {goal} of {self.id}")
         task.add_done_callback(_log_failure)
@@ -654,7 +593,8 @@ class SessionCore:
             self.questions.check(task)
         else:
             self._rest(task.goal)
-            check_limits(self.record(task.goal), self._effects.now())
+            check_limits(self.record(task.goal), self._effects.now(), share(self, task.goal))
+            check_progress(self, task)
         send_corrections(self)
         self.batches.before_step(task)
         self.verifier.before_step(task)
@@ -680,12 +620,13 @@ class SessionCore:
         waiting = [reserve for reserve in self.ledger.open.values() if reserve.agent in record.agents]
         open_usd = sum(reserve.usd for reserve in waiting)
         open_tokens = sum(reserve.tokens for reserve in waiting)
+        part = share(self, active)
         return [
             Scope(
                 f"goal {active}",
-                record.limit_usd,
+                None if record.limit_usd is None else part * record.limit_usd,
                 record.used_usd + open_usd,
-                record.limit_tokens,
+                None if record.limit_tokens is None else int(part * record.limit_tokens),
                 record.used_tokens + open_tokens,
             )
         ]
@@ -724,7 +665,8 @@ class SessionCore:
         if not self._is_running(goal):
             raise UsageProblem(f"Goal {goal} is not running: it is {self.record(goal).status}.")
 
-    def _no_running_goal(self) -> None:
+    def no_running_goal(self) -> None:
+        """Raise UsageProblem while a goal runs or a question is answered."""
         if self.asking:
             if being_written(self.log, LEAD_NAME) is not None:
                 raise UsageProblem(WRITING)

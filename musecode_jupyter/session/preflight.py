@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from musecode_jupyter.runtime.errors import ConfigurationError, NoRepository, Us
 from musecode_jupyter.session.repository import find_repository, unborn_root
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.store import sessions_dir, worktrees_dir
+from musecode_jupyter.skills.clauses import ClauseOptions, check_options
 from musecode_jupyter.skills.goal import branch_gone
 from musecode_jupyter.skills.goal_state import GoalRecord
 from musecode_jupyter.skills.limits import Limits
@@ -58,11 +60,23 @@ class GoalSpec:
     tasks: tuple[TaskSpec, ...] = ()
     shadow: bool = False
     base: str | None = None
+    clauses: ClauseOptions = field(default_factory=ClauseOptions)
 
     @property
     def limits(self) -> Limits:
         """The limits by themselves."""
         return Limits(self.usd, self.tokens, self.calls, self.hours, self.steps)
+
+
+def clause_options(arguments: Any) -> ClauseOptions:
+    """The options --forbid, --holdout, --metric, --measure and --reserve as parsed from a line."""
+    return ClauseOptions(
+        tuple(arguments.forbid),
+        tuple(arguments.holdout),
+        tuple(arguments.metric),
+        arguments.measure,
+        arguments.reserve,
+    )
 
 
 def graph_options(*, workers: int | None, tasks: str | None) -> dict[str, Any]:
@@ -106,7 +120,8 @@ async def check_goal(
     """
     if not spec.text.strip():
         raise UsageProblem('What is the goal? For example: %goal "make the tests pass" --verify "python -m pytest -q"')
-    if not spec.verify:
+    check_options(spec.clauses, spec.verify)
+    if not spec.verify and not spec.clauses.metric:
         raise UsageProblem(
             "A goal needs a check that decides it: add --verify 'COMMAND', for example 'python -m pytest -q'."
         )
@@ -119,12 +134,19 @@ async def check_goal(
         raise UsageProblem(_detached(found.root))
     if found.git is not None and not found.shadow:
         await _check_home(found.git, settings.home_or_default(), effects)
+    await check_commands([*spec.verify, *([spec.clauses.measure] if spec.clauses.measure else [])], found.root, effects)
     path = child_environment(effects.environ())["PATH"]
-    given = [("", command) for command in spec.verify]
-    given += [(task.name, command) for task in spec.tasks for command in task.accept]
+    given = [(task.name, command) for task in spec.tasks for command in task.accept]
     for task, command in given:
         await effects.disk(check_command, command, found.root, path, task)
     return found
+
+
+async def check_commands(commands: Sequence[str], root: Path, effects: Effects) -> None:
+    """Raise UsageProblem if one of the commands plainly cannot run in `root`."""
+    path = child_environment(effects.environ())["PATH"]
+    for command in commands:
+        await effects.disk(check_command, command, root, path, "")
 
 
 def _check_base(spec: GoalSpec) -> None:

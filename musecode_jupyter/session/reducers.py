@@ -21,9 +21,11 @@ from musecode_jupyter.guard.ledger import LedgerReducer
 from musecode_jupyter.guard.rules import RulesReducer
 from musecode_jupyter.log.fold import Reducer
 from musecode_jupyter.session.lineage import LineageReducer
+from musecode_jupyter.skills.clause_state import ClausesReducer
 from musecode_jupyter.skills.goal_state import GoalsReducer
 from musecode_jupyter.skills.ground_state import GroundsReducer
 from musecode_jupyter.skills.plan_state import PlansReducer
+from musecode_jupyter.skills.progress_state import ProgressReducer
 from musecode_jupyter.tools.state import ToolsReducer
 from musecode_jupyter.workspace.held_files import HeldFilesReducer
 from musecode_jupyter.workspace.state import WorkspaceReducer
@@ -51,6 +53,8 @@ def all_reducers() -> list[Reducer[Any]]:
         BatchesReducer(),
         ChecksReducer(),
         GoalsReducer(),
+        ClausesReducer(),
+        ProgressReducer(),
         GroundsReducer(),
         PlansReducer(),
         LineageReducer(),

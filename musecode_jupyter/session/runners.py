@@ -17,6 +17,8 @@ from musecode_jupyter.agents.landing.queue import MergeQueue, check_path
 from musecode_jupyter.agents.repomap.tool import MAP
 from musecode_jupyter.agents.tasks.propose import PROPOSE_TASKS
 from musecode_jupyter.agents.tasks.scheduling import Repository
+from musecode_jupyter.skills.clause_judge import forbid_validator
+from musecode_jupyter.skills.clause_state import ClausesState
 from musecode_jupyter.skills.dirty_goal import DirtyGoalRunner
 from musecode_jupyter.skills.fan_out import FanOutRunner, FanOutTools
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools
@@ -66,8 +68,13 @@ def goal_runner(
         past = await read_history(tools.git)
         return Repository(together=past.together, commits=past.commits)
 
+    clauses = tools.log.state("clauses")
+    assert isinstance(clauses, ClausesState)
     claims = claims_validator(tools, check_path(tools, goal))
-    queue = MergeQueue(tools, [claims] if review == "off" else [claims, gate(reviews)])
+    validators = [claims] if review == "off" else [claims, gate(reviews)]
+    if clauses.of(goal).forbid:
+        validators.insert(0, forbid_validator(tools, goal))
+    queue = MergeQueue(tools, validators)
     fan_out = FanOutTools(
         queue=queue, worker=lambda name: agent(name, "worker"), halt=halt, guided=guided, history=history
     )

@@ -67,6 +67,9 @@ _KEPT = {
     "goal.paused": ("why",),
     "goal.judged": ("passed", "where"),
     "goal.stopped": ("state", "why"),
+    "goal.warned": ("limit", "percent"),
+    "goal.exhausted": ("limit",),
+    "goal.nudged": ("step",),
     "merge.tested": ("passed", "purpose"),
     "merge.reviewed": ("validator",),
     "merge.landed": ("ref",),
@@ -307,6 +310,8 @@ def notice_of(event: Event) -> str:
     data = event.data
     if event.kind == "repository.touched":
         return touched_text(event.seq, data)
+    if event.kind in {"goal.warned", "goal.exhausted", "goal.nudged"}:
+        return f"Goal {data['goal']}: {_TEXTS[event.kind](data)}."
     return ""
 
 
@@ -336,8 +341,7 @@ def _limits(data: Data) -> str:
 
 def _goal_set(data: Data) -> str:
     limits = _limits(data)
-    verify = "; ".join(data["verify"]) or "nothing"
-    return f"{data['text']} | verify: {verify}{' | limits: ' + limits if limits else ''}"
+    return f"{data['text']} | verify: {_decided(data)}{' | limits: ' + limits if limits else ''}"
 
 
 def _goal_based(data: Data) -> str:
@@ -351,6 +355,9 @@ def _goal_judged(data: Data) -> str:
     where = "on the merged tree" if data["where"] == "landing" else "before any work"
     if data["passed"]:
         return f"all {len(data['checks'])} checks passed {where}"
+    clauses = [each.get("clause") for each in data.get("clauses") or () if not each.get("passed")]
+    if not failed and clauses:
+        return f"{len(clauses)} clauses do not hold {where}: {_list(clauses)}"
     if not failed:
         return f"all {len(data['checks'])} checks passed {where}; the review sends the work back"
     return f"{len(failed)} of {len(data['checks'])} checks failed {where}: {_list(failed)}"
@@ -362,7 +369,19 @@ def _goal_edited(data: Data) -> str:
     changed = {name: new[name] for name in new if new[name] != old[name]}
     if changed:
         parts.append(f"limits now: {_limits(changed)}")
+    if data.get("verify") is not None:
+        parts.append(f"decided from here on by: {_decided(data)}")
     return "; ".join(parts) or "limits as before"
+
+
+def _decided(data: Data) -> str:
+    clauses = data.get("clauses") or {}
+    metrics = [each.get("text") for each in clauses.get("metrics") or ()]
+    parts = [*data["verify"], *metrics, *(f"no {each}" for each in clauses.get("forbid") or ())]
+    parts += [f"held out: {each.get('place')}" for each in clauses.get("holdout") or ()]
+    if clauses.get("reserve"):
+        parts.append(f"{clauses['reserve']:.0%} in reserve")
+    return "; ".join(map(str, parts)) or "nothing"
 
 
 def _goal_met(data: Data) -> str:
@@ -508,6 +527,13 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "goal.judged": _goal_judged,
     "goal.met": _goal_met,
     "goal.stopped": lambda d: f"{d['state']}{_why(d)}",
+    "goal.warned": lambda d: f"{d['percent']}% of the limit on {d['limit']} is used: {d['used']:g} of {d['of']:g}",
+    "goal.exhausted": lambda d: f"all but the reserve is used ({d['limit']}): the last verification begins{_why(d)}",
+    "goal.nudged": lambda d: f"{d['agent']} is told that nothing moves ({d['step']})",
+    "goal.queued": lambda d: f"waits for its turn: {d['spec'].get('text')}",
+    "goal.dequeued": lambda d: (
+        f"queued goal {d['queued']} " + (f"begins as goal {d['goal']}" if d["goal"] else f"waits no more{_why(d)}")
+    ),
     "task.created": lambda d: f"task {d['name']}: {d['text']}",
     "tasks.tried": lambda d: (
         "the tasks' commands were tried before any work" + (f": {d['report']}" if d["report"] else "")

@@ -80,14 +80,14 @@ class DirtyGoalRunner(GoalRunner):
             why = f"Your uncommitted changes conflict with {self.record.branch} in {', '.join(whole.conflicts)}."
             await self._held(merge, tree.branch, why, "Settle that, commit, then resume.")
             return
-        results = await self._verify(await self._clean_place(whole.commit), "judge")
+        results = await self._verify(await self._clauses.place(whole.commit), "judge")
         if not all(result.ok for result in results):
             await to_the_end(self._take_over(worktree, whole.commit, target))
             await self._judged("landing", whole.tree, whole.commit, results, False, self._report(results))
             await self._stall_if_silent()
             return
-        results = await self._verify(await self._clean_place(check.commit), "judge")
-        failed = [f"`{c}`" for c, result in zip(self.record.verify, results, strict=True) if not result.ok]
+        results = await self._verify(await self._clauses.place(check.commit), "judge")
+        failed = [f"`{c}`" for c, result in zip(self._ran, results, strict=True) if not result.ok]
         if failed:
             # Not the agent's to repair: what is missing is the user's, and not committed.
             why = (
@@ -96,8 +96,14 @@ class DirtyGoalRunner(GoalRunner):
             )
             await self._held(merge, tree.branch, why, "Commit them, then resume.")
             return
-        if await self._agreed(worktree, check.commit, check.tree, target, results, upon=whole.commit):
-            await self._judged("landing", check.tree, check.commit, results, True, "")
+        verdicts = await self._clauses.verdicts(check.commit, target, measure=True)
+        if not all(each.passed for each in verdicts):
+            await to_the_end(self._take_over(worktree, whole.commit, target))
+            report = self._report(results, verdicts)
+            await self._judged("landing", check.tree, check.commit, results, False, report, verdicts)
+            await self._stall_if_silent()
+        elif await self._agreed(worktree, check.commit, check.tree, target, results, upon=whole.commit):
+            await self._judged("landing", check.tree, check.commit, results, True, "", verdicts)
 
     async def _held(self, merge: int, branch: str, why: str, remedy: str) -> None:
         await self._bounce(merge, why, branch)

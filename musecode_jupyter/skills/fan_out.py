@@ -237,7 +237,7 @@ class FanOutRunner(GoalRunner):
     async def _by_checks(self) -> list[TaskSpec]:
         place = await self._clean_place(await self._tip())
         results = await self._verify(place, "plan")
-        failing = [(c, r) for c, r in zip(self.record.verify, results, strict=True) if not r.ok]
+        failing = [(c, r) for c, r in zip(self._ran, results, strict=True) if not r.ok]
         located = [await self._locate(result, place) for _, result in failing]
         return one_for_each([command for command, _ in failing], located)
 
@@ -614,16 +614,18 @@ class FanOutRunner(GoalRunner):
 
     async def _judge(self) -> None:
         tip = await self._tip()
-        results = await self._verify(await self._clean_place(tip), "judge")
+        results = await self._verify(await self._clauses.place(tip), "judge")
         passed = all(result.ok for result in results)
+        verdicts = await self._clauses.verdicts(tip, self.record.base, measure=passed)
+        passed = passed and all(each.passed for each in verdicts)
         untouched = [task.spec.name for task in self.tasks.values() if task.state == "done" and task.why]
         more = f" Nobody worked on {', '.join(untouched)}: the acceptance commands passed already." if untouched else ""
-        report = "" if passed else f"{self._report(results)}{more} Propose the tasks that are left."
-        await self._judged("landing", await self._t.git.tree_of(tip), tip, results, passed, report)
+        report = "" if passed else f"{self._report(results, verdicts)}{more} Propose the tasks that are left."
+        await self._judged("landing", await self._t.git.tree_of(tip), tip, results, passed, report, verdicts)
 
     async def _land(self) -> None:
         # Everything has landed, task by task; what was judged is the branch itself.
-        await self._emit("goal.met", tree=self.record.tree, commit=self.record.commit, checks=self._last_checks())
+        await self._meet()
         await self.clean_up()
 
     # --- small things ------------------------------------------------------------------------------------

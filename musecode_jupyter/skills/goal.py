@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from musecode_jupyter.agents.landing.permission import Candidate, refusal
 from musecode_jupyter.agents.landing.tools import LandingTools
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Task
+from musecode_jupyter.log.goal_kinds import ClauseVerdict
 from musecode_jupyter.runtime.answers import answering
 from musecode_jupyter.runtime.errors import (
     BudgetExceeded,
@@ -41,9 +42,12 @@ from musecode_jupyter.runtime.errors import (
     LogError,
     ModelError,
     MuseError,
+    Stuck,
 )
 from musecode_jupyter.runtime.process import to_the_end
+from musecode_jupyter.skills.clause_judge import ClauseJudge, clause_report
 from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
+from musecode_jupyter.skills.handover import handover
 from musecode_jupyter.skills.verify_command import cannot_run, last_line
 from musecode_jupyter.tools.executor import CallResult
 from musecode_jupyter.tools.registry import Place
@@ -95,6 +99,7 @@ class GoalRunner:
     def __init__(self, tools: GoalTools, goal: int) -> None:
         self._t = tools
         self.goal = goal
+        self._ran: tuple[str, ...] = ()
 
     @property
     def record(self) -> GoalRecord:
@@ -124,6 +129,10 @@ class GoalRunner:
         return self._t.worktrees / f"{self._t.session}-{self.goal}.check"
 
     @property
+    def _clauses(self) -> ClauseJudge:
+        return ClauseJudge(self._t, self.goal, self._check_path, self._check_path.with_suffix(".base"))
+
+    @property
     def _workspace(self) -> WorkspaceState:
         state = self._t.log.state("workspace")
         assert isinstance(state, WorkspaceState)
@@ -144,12 +153,23 @@ class GoalRunner:
         try:
             while self.record.status == "running":
                 self._t.rest(self.goal)
-                await phases[self.record.phase]()
+                exhausted = self._clauses.record.exhausted
+                if exhausted and self.record.phase == "working":
+                    await self._stop("budget", f"{exhausted} The last verification did not pass.")
+                    break
+                try:
+                    await phases[self.record.phase]()
+                except BudgetExceeded as error:
+                    if self.record.phase != "working" or not self._clauses.clauses.reserve:
+                        raise
+                    await self._exhausted(error)
         except (PauseRequested, ContextFull) as pause:
             await self._emit("goal.paused", why=str(pause))
         except BudgetExceeded as error:
-            await self._emit_raw("budget.exceeded", {"scope": error.scope, "why": str(error), "needed": error.needed})
+            await self._exceeded(error)
             await self._stop("budget", str(error))
+        except Stuck as stuck:
+            await self._stop(stuck.state, str(stuck), ladder=True)
         except LogError:
             raise
         except (ModelError, MuseError) as error:
@@ -161,19 +181,35 @@ class GoalRunner:
             await self._stop("error", f"Unexpected {type(error).__name__}: {error}. The log holds all up to here.")
         return self.record
 
+    async def _exceeded(self, error: BudgetExceeded) -> None:
+        await self._emit_raw("budget.exceeded", {"scope": error.scope, "why": str(error), "needed": error.needed})
+
+    async def _exhausted(self, error: BudgetExceeded) -> None:
+        """Have what there is judged on the reserve."""
+        await self._exceeded(error)
+        await self._emit("goal.exhausted", limit=error.scope, why=str(error))
+
     async def _prepare(self) -> None:
-        results = await self._verify(await self._baseline_place(), "baseline")
+        clauses = self._clauses
+        held = clauses.clauses.holdout or clauses.clauses.metrics
+        place = await (clauses.place(self._start) if held else self._baseline_place())
+        results = await self._verify(place, "baseline")
         missing = next((r for r in results if cannot_run(r)), None)
         head = await self._t.git.tree_of(self._start)
         if missing is not None:
             await self._stop("blocked", f"The verify command cannot run: {last_line(missing.output)}")
             return
-        passed = all(r.ok for r in results)
+        why, already = await clauses.before(place)
+        if why:
+            await self._stop("blocked", f"The metric cannot be measured at {self._start[:10]}. {why}.")
+            return
+        passed = all(r.ok for r in results) and already
         await self._judged("baseline", head, self._start, results, passed, "")
         if passed:
+            what = "The verify command is already green" if results else "The metric holds already"
             await self._stop(
                 "blocked",
-                f"The verify command is already green at {self._start[:10]}: nothing to do. "
+                f"{what} at {self._start[:10]}: nothing to do. "
                 f"{await self._uncommitted()}Give a --verify that fails as long as the goal is not met.",
             )
 
@@ -203,7 +239,9 @@ class GoalRunner:
     def task(self, worktree: int) -> Task:
         """The agent's task in its worktree."""
         record = self.record
-        return Task(record.agent, self._place(worktree), self.goal, self.goal, tuple(record.verify))
+        measure = self._clauses.clauses.measure
+        typed = (*record.verify, *([measure] if measure else []))
+        return Task(record.agent, self._place(worktree), self.goal, self.goal, typed)
 
     async def _judge(self) -> None:
         record = self.record
@@ -301,21 +339,25 @@ class GoalRunner:
         await inside.run("symbolic-ref", "HEAD", ref)
 
     async def _nothing_changed(self, record: GoalRecord, commit: str) -> None:
-        results = await self._verify(await self._clean_place(commit), "judge")
-        if all(result.ok for result in results):
+        results = await self._verify(await self._clauses.place(commit), "judge")
+        if all(result.ok for result in results) and not self._clauses.clauses.metrics:
             await self._stop("blocked", "The verify command passes without any change now: it is not a steady check.")
             return
-        await self._judged("landing", await self._t.git.tree_of(commit), commit, results, False, self._report(results))
+        report = self._report(results, more=["Nothing has changed yet."] if all(r.ok for r in results) else [])
+        await self._judged("landing", await self._t.git.tree_of(commit), commit, results, False, report)
         await self._stall_if_silent()
 
     async def _judge_commit(self, worktree: int, commit: str, tree: str, target: str) -> None:
-        results = await self._verify(await self._clean_place(commit), "judge")
+        results = await self._verify(await self._clauses.place(commit), "judge")
         passed = all(result.ok for result in results)
+        verdicts = await self._clauses.verdicts(commit, target, measure=passed)
+        passed = passed and all(each.passed for each in verdicts)
         if passed and not await self._agreed(worktree, commit, tree, target, results):
             return
         if not passed:
             await to_the_end(self._take_over(worktree, commit, target))
-        await self._judged("landing", tree, commit, results, passed, "" if passed else self._report(results))
+        report = "" if passed else self._report(results, verdicts)
+        await self._judged("landing", tree, commit, results, passed, report, verdicts)
         if not passed:
             await self._stall_if_silent()
 
@@ -379,7 +421,7 @@ class GoalRunner:
         merge = self._workspace.last_merge(self.goal)
         if reviews is None or reviews.mode == "off" or merge is None:
             return True
-        checks = tuple((c, r.call, r.ok) for c, r in zip(record.verify, results, strict=True))
+        checks = tuple((c, r.call, r.ok) for c, r in zip(self._ran, results, strict=True))
         asked = Asked(all_said(self._t.log, self.goal, record.agent, record.text))
         opinion = await judge(
             reviews,
@@ -423,6 +465,10 @@ class GoalRunner:
         branch = "" if worktree is None else self._workspace.worktrees[worktree].branch
         if merge.state not in {"landing", "landed"} and not await self._may_land(record, merge, seq, branch):
             return
+        if self.record.phase != "landing":
+            # What was judged was another goal's: the user edited it while the question waited.
+            await self._bounce(seq, "The goal was edited meanwhile.", branch)
+            return
         # Between the branch and its checkout nothing may stop: a checkout left behind looks like a revert.
         await to_the_end(self._move_and_meet(record, merge, seq, branch))
 
@@ -430,7 +476,7 @@ class GoalRunner:
         if merge.state != "landed" and not await self._move(record, merge, seq, branch):
             return
         assert merge.new is not None
-        await self._emit("goal.met", tree=record.tree, commit=record.commit, checks=self._last_checks())
+        await self._meet()
         await self.clean_up()
 
     async def _may_land(self, record: GoalRecord, merge: MergeRecord, seq: int, branch: str) -> bool:
@@ -485,10 +531,12 @@ class GoalRunner:
     async def clean_up(self) -> None:
         """Remove the worktrees of a goal that is met; what holds anything beyond what was landed is kept."""
         contained_in = await self._contained_in()
-        try:
-            await discard_detached(self._t.git, self._check_path)
-        except GitError as error:
-            logger.warning("verification tree %s is kept: %s", self._check_path, error)
+        paths = [self._check_path, *([self._clauses.base] if self._clauses.clauses.metrics else [])]
+        for path in paths:
+            try:
+                await discard_detached(self._t.git, path)
+            except GitError as error:
+                logger.warning("verification tree %s is kept: %s", path, error)
         if self._t.reviews is not None and self._t.reviews.mode == "full":
             await discard(self._t, review_path(self._t, self.goal))
         for seq, tree in list(self._workspace.worktrees.items()):
@@ -537,15 +585,22 @@ class GoalRunner:
         return await clean_place(self._t, self._check_path, commit)
 
     async def _verify(self, place: Place, purpose: str) -> list[CallResult]:
-        return await run_commands(self._t, self.record.verify, place, purpose, self.goal)
+        # The user may edit them while they run.
+        self._ran = tuple(self.record.verify)
+        return await run_commands(self._t, self._ran, place, purpose, self.goal)
 
-    def _report(self, results: list[CallResult]) -> str:
+    def _report(
+        self, results: list[CallResult], verdicts: Sequence[ClauseVerdict] = (), more: Sequence[str] = ()
+    ) -> str:
+        # What a command prints may show what is in a file that the agent is not to see.
+        held = bool(self._clauses.clauses.holdout)
         parts = [
-            f"`{command}` does not pass on a clean checkout of your work:\n{shorten(result.output)}"
-            for command, result in zip(self.record.verify, results, strict=True)
+            f"`{command}` does not pass on a clean checkout of your work"
+            + (f" with the held-out files: exit {result.exit}." if held else f":\n{shorten(result.output)}")
+            for command, result in zip(self._ran, results, strict=True)
             if not result.ok
         ]
-        return "\n\n".join([*self._news(), *parts, "The goal is not met yet. Go on."])
+        return "\n\n".join([*self._news(), *parts, *clause_report(verdicts), *more, "The goal is not met yet. Go on."])
 
     def _news(self) -> list[str]:
         """What came into the worktree since the judgement before, told to the agent."""
@@ -561,13 +616,28 @@ class GoalRunner:
         return []
 
     async def _judged(
-        self, where: str, tree: str, commit: str, results: list[CallResult], passed: bool, report: str
+        self,
+        where: str,
+        tree: str,
+        commit: str,
+        results: list[CallResult],
+        passed: bool,
+        report: str,
+        verdicts: Sequence[ClauseVerdict] = (),
     ) -> None:
-        checks = as_checks(self.record.verify, results)
+        checks = as_checks(self._ran, results)
         judged = await self._emit(
-            "goal.judged", tree=tree, commit=commit, where=where, passed=passed, checks=checks, report=report
+            "goal.judged",
+            tree=tree,
+            commit=commit,
+            where=where,
+            passed=passed,
+            checks=checks,
+            report=report,
+            clauses=[each.model_dump() for each in verdicts],
         )
-        assert_result(self._t.log, tree, checks, judged)
+        if checks:
+            assert_result(self._t.log, tree, checks, judged)
 
     def _last_checks(self) -> list[dict[str, object]]:
         for event in reversed(list(self._t.log.events(since=self.goal))):
@@ -578,8 +648,13 @@ class GoalRunner:
     async def _bounce(self, merge: int, why: str, kept: str) -> None:
         await self._emit_raw("merge.bounced", {"merge": merge, "why": why, "kept": kept})
 
-    async def _stop(self, state: str, why: str) -> None:
-        await self._emit("goal.stopped", state=state, why=why)
+    async def _stop(self, state: str, why: str, *, ladder: bool = False) -> None:
+        left = handover(self._t.log, self.goal, state)
+        await self._emit("goal.stopped", state=state, why=why, ladder=ladder, handover=left)
+
+    async def _meet(self) -> None:
+        left, record = handover(self._t.log, self.goal, "met"), self.record
+        await self._emit("goal.met", tree=record.tree, commit=record.commit, checks=self._last_checks(), handover=left)
 
     async def _agent_state(self, state: str, why: str) -> None:
         await self._t.log.append("agent.state", {"state": state, "why": why}, agent=self.record.agent)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from musecode_jupyter.agents.frames import clause_lines
 from musecode_jupyter.agents.prompts import LEAD
 from musecode_jupyter.log import EventLog
+from musecode_jupyter.skills.clause_state import ClausesState
 from musecode_jupyter.skills.goal_state import GoalsState
 from musecode_jupyter.skills.plan_state import being_written, plans_of
 from musecode_jupyter.skills.plan_text import HOW
@@ -21,6 +23,12 @@ def goal_lines(log: EventLog, goal: int | None) -> list[str]:
     record = state.goals[goal]
     lines = [f"Goal: {record.text}", "", "It is met when each of these commands exits with 0 in the root:"]
     lines += [f"- `{command}`" for command in record.verify]
+    clauses = log.state("clauses")
+    assert isinstance(clauses, ClausesState)
+    if also := clause_lines(clauses.of(goal).model_dump()):
+        lines += ["These hold too:", *also] if record.verify else also
+        if not record.verify:
+            lines[2] = "It is met when these hold:"
     if record.judged and record.phase != "landing":
         lines.append(f"You said {record.judged} times that it is met, and the commands failed on a clean checkout.")
     plan = next((plan for plan in plans_of(log).plans.values() if goal in plan.goals), None)

@@ -13,7 +13,7 @@ from musecode_jupyter.log.fold import Slice
 from musecode_jupyter.log.kinds import kinds_with
 
 Phase = Literal["preparing", "working", "judging", "landing", "done"]
-FINAL = frozenset({"met", "budget", "stalled", "blocked", "stopped", "error"})
+FINAL = frozenset({"met", "budget", "stalled", "blocked", "wedged", "stopped", "error"})
 
 
 class GoalRecord(Slice):
@@ -130,6 +130,8 @@ class GoalsReducer:
         elif event.kind == "session.forked":
             for goal in state.goals.values():
                 goal.reserved = dict.fromkeys(goal.reserved, 0)
+        elif event.kind in {"goal.queued", "goal.dequeued"}:
+            return
         elif event.kind.startswith("goal."):
             number = event.data["goal"]
             if event.kind == "goal.resumed":
@@ -192,6 +194,8 @@ class GoalsReducer:
             self._edited(goal, event)
         elif event.kind == "goal.cleared":
             goal.cleared = True
+        elif event.kind == "goal.exhausted":
+            goal.phase = "judging"
         elif event.kind == "goal.claimed":
             goal.phase, goal.claimed = "judging", data["text"]
             goal.silent = 0 if goal.tool_calls > goal.calls_at_turn else goal.silent + 1
@@ -212,9 +216,13 @@ class GoalsReducer:
         goal.limit_hours, goal.limit_steps = new["hours"], new["steps"]
         goal.exceeded, goal.needed = "", None
         if event.data["text"] is not None:
-            goal.text, goal.silent = event.data["text"], 0
+            goal.text = event.data["text"]
+        if event.data.get("verify") is not None:
+            goal.verify = list(event.data["verify"])
+        if event.data["text"] is not None or event.data.get("verify") is not None:
+            goal.silent = 0
             if goal.phase in {"judging", "landing"}:
-                # What was claimed was claimed of another text: the agent has the word again.
+                # What was claimed was claimed of another goal: the agent has the word again.
                 goal.phase = "working"
 
     def _judged(self, goal: GoalRecord, event: Event) -> None:

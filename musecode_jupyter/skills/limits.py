@@ -59,13 +59,22 @@ def used_of(record: GoalRecord, now: datetime) -> Limits:
     )
 
 
-def check_limits(record: GoalRecord, now: datetime) -> None:
-    """Raise BudgetExceeded if a limit of the goal other than money and tokens is used up (the gate holds those)."""
+def share_of_work(record: GoalRecord, reserve: float) -> float:
+    """The share of each limit that may be used in the goal's present phase: the reserve is for the verification."""
+    return 1.0 - reserve if record.phase in {"preparing", "working"} else 1.0
+
+
+def check_limits(record: GoalRecord, now: datetime, share: float = 1.0) -> None:
+    """Raise BudgetExceeded if a limit of the goal other than money and tokens is used up (the gate holds those).
+
+    `share` is how much of each may be used.
+    """
     limits, used = limits_of(record).given, used_of(record, now).given
     for name in ("steps", "calls", "hours"):
-        if name in limits and used[name] >= limits[name]:
+        if name in limits and used[name] >= share * limits[name]:
             verb = "are over" if name == "hours" else "are used"
-            raise BudgetExceeded(f"{_share(name, used[name], limits[name])} {verb}.", scope=name)
+            kept = f"; {1 - share:.0%} are kept for the last verification" if share < 1 else ""
+            raise BudgetExceeded(f"{_share(name, used[name], limits[name])} {verb}{kept}.", scope=name)
 
 
 def check_room(record: GoalRecord, new: Limits, now: datetime) -> None:
@@ -78,7 +87,7 @@ def check_room(record: GoalRecord, new: Limits, now: datetime) -> None:
             )
 
 
-def more(record: GoalRecord) -> str:
+def more(record: GoalRecord, reserve: float = 0.0) -> str:
     """The option with a value that lets a goal go on which a budget stopped, as one writes it; empty otherwise."""
     limits = limits_of(record).given
     if record.status != "budget" or record.exceeded not in limits:
@@ -86,7 +95,7 @@ def more(record: GoalRecord) -> str:
     name = record.exceeded
     limit = limits[name]
     used = used_of(record, datetime.min).given[name]
-    least = max(2 * limit, used + limit, record.needed or 0.0)
+    least = max(2 * limit, used + limit, (record.needed or 0.0) / (1 - reserve))
     return f"{OPTIONS[name]} {_rounded_up(least, whole=isinstance(limit, int))}"
 
 

@@ -295,7 +295,7 @@ def test_going_back_in_time(repository: Path, start_kernel: StartKernel) -> None
         ("%goal steer", "Give the text"),
         ("%goal edit", "is met"),
         ("%goal edit more --tokens 5", "is met"),
-        ("%goal edit --verify true", "what decides the goal is fixed when it is set"),
+        ("%goal edit --workers 2", "takes a text, limits, and what decides the goal"),
         ("%goal --tokens 5", "`%goal edit` changes the goal that there is"),
         ("%goal stop --wait", "%goal stop takes nothing more"),
         ("%goal clear it", "%goal clear takes nothing more"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -83,6 +83,10 @@ class Sandbox(Protocol):
     @property
     def banner(self) -> str:
         """A line for the user where commands run without a sandbox; else empty."""
+        ...
+
+    def hide(self, places: Iterable[Path]) -> None:
+        """Let no command see these places from here on, where the sandbox can hide anything."""
         ...
 
     async def run(

@@ -6,7 +6,7 @@ import os
 import pwd
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -116,6 +116,10 @@ class Bubblewrap:
         self._environ = environ
         self._scratch = Scratch()
         self._needed: dict[str, list[Path]] = {}
+
+    def hide(self, places: Iterable[Path]) -> None:
+        """Let no command see these places from here on."""
+        self._hidden = tuple(dict.fromkeys((*self._hidden, *places)))
 
     async def run(
         self,

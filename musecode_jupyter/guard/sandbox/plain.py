@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from musecode_jupyter.guard.sandbox import gitdirs
 from musecode_jupyter.guard.sandbox.base import Backend, Change, Confined, Network, Promise, Realm
@@ -29,6 +30,9 @@ class Plain:
     def banner(self) -> str:
         """The line that is shown before the first command."""
         return f"No sandbox ({self.why}). {MEANING}"
+
+    def hide(self, places: Iterable[Path]) -> None:
+        """Nothing can be hidden."""
 
     async def run(
         self,

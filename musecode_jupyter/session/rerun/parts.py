@@ -22,7 +22,7 @@ from musecode_jupyter.models.catalogue import Price
 from musecode_jupyter.models.conversation import arguments_object
 from musecode_jupyter.models.types import Final, ModelRequest, Usage
 from musecode_jupyter.runtime.answers import revived_error
-from musecode_jupyter.runtime.errors import BudgetExceeded, ModelError, MuseError
+from musecode_jupyter.runtime.errors import BudgetExceeded, ModelError, MuseError, Stuck
 from musecode_jupyter.session.rerun.log import RerunLog, ends_with
 from musecode_jupyter.session.rerun.record import (
     BESIDE,
@@ -135,7 +135,9 @@ class Rerun:
             self.reach(agent, before)
             self.log.deliver(agent, before)
         if not self.goes_on(agent) or (following is not None and _from_outside(following)):
-            if self.stretch.stopped or self.stops(agent):
+            # What is judged on a goal's reserve goes on behind the end of its work.
+            exhausted = following is not None and following.kind == "goal.exhausted"
+            if (self.stretch.stopped and not exhausted) or self.stops(agent):
                 await self.schedule.until(None, agent)
             self.end()
 
@@ -153,6 +155,8 @@ class Rerun:
             raise RecordEnds("nothing more is recorded")
         if ending.kind == "budget.exceeded":
             raise BudgetExceeded(ending.data["why"], scope=ending.data["scope"], needed=ending.data["needed"])
+        if ending.kind == "goal.stopped" and ending.data.get("ladder"):
+            raise Stuck(ending.data["why"], ending.data["state"])
         if ending.kind == "goal.paused":
             raise PauseRequested(ending.data["why"])
         raise MuseError(ending.data["why"])
@@ -164,8 +168,9 @@ class Rerun:
 
 def _from_outside(event: Event) -> bool:
     """Whether a goal came to rest by something other than what its agent did or said."""
-    return event.kind == "goal.paused" or (
-        event.kind == "goal.stopped" and event.data["state"] in {"budget", "error", "stopped"}
+    return event.kind in {"goal.paused", "goal.exhausted"} or (
+        event.kind == "goal.stopped"
+        and (event.data["state"] in {"budget", "error", "stopped"} or bool(event.data.get("ladder")))
     )
 
 

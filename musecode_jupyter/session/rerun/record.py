@@ -19,7 +19,9 @@ COMMANDS = frozenset({"tool.requested", "model.requested", "agent.view"})
 BESIDE = frozenset({*REVIEWERS, VERIFIER})
 """Those who look at the work of others while it goes on."""
 
-_DECISIONS = frozenset({"goal.claimed", "goal.judged", "goal.met", "goal.stopped", "goal.paused", "budget.exceeded"})
+_DECISIONS = frozenset(
+    {"goal.claimed", "goal.judged", "goal.met", "goal.stopped", "goal.paused", "goal.exhausted", "budget.exceeded"}
+)
 _DECIDES = ("task.", "tasks.", "merge.", "worktree.", "context.", "critique.", "plan.")
 # Other questions are put before the work begins, or by another command of the user's.
 _ASKS = frozenset({"land", "tasks"})

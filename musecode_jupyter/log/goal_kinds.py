@@ -1,0 +1,103 @@
+"""What a goal's typed clauses, their verdicts, and the events of limits, stalls and the queue say; part of `kinds`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from musecode_jupyter.log.payload import Payload
+
+
+class Holdout(Payload):
+    """A file that agents never see; its content is the event's blob `blob`."""
+
+    source: str = Field(description="where the user keeps it")
+    place: str = Field(description="its path in the clean checkout in which the harness judges")
+    blob: str = Field(description="name of the blob of this event that has its content")
+    digest: str
+    size: int
+
+
+class Metric(Payload):
+    """A measured quantity that must clear a target."""
+
+    text: str = Field(description="as the user wrote it")
+    name: str
+    op: Literal[">=", "<="]
+    target: float
+    baseline: str = Field(default="", description="what it is compared with, as written; empty: with nothing")
+    commit: str = Field(default="", description="the commit of `baseline`, resolved when the clause was set")
+
+
+class GoalClauses(Payload):
+    """What decides a goal beside its verify commands and limits, frozen when it is set; the user alone edits it."""
+
+    forbid: list[str] = Field(default_factory=list, description="`import NAME`, or patterns of paths")
+    holdout: list[Holdout] = Field(default_factory=list)
+    metrics: list[Metric] = Field(default_factory=list)
+    measure: str = Field(default="", description="the command that prints NAME=value for the metrics")
+    reserve: float = Field(
+        default=0.0, description="share of each limit that only the last verification may use, from 0 to below 1"
+    )
+
+
+class ClauseVerdict(Payload):
+    """What one clause came to on the judged tree."""
+
+    kind: Literal["verify", "forbid", "metric"]
+    clause: str
+    passed: bool
+    why: str = ""
+    value: float | None = Field(default=None, description="of a metric: the estimate")
+    low: float | None = Field(default=None, description="lower bound of its 95% confidence interval")
+    high: float | None = None
+    runs: int = 0
+
+
+class GoalWarned(Payload):
+    """A share of a limit is used: 50, 80 or 95 percent, each told once for a limit as it is."""
+
+    goal: int
+    limit: Literal["usd", "tokens", "calls", "hours", "steps"]
+    percent: Literal[50, 80, 95]
+    used: float
+    of: float
+
+
+class GoalExhausted(Payload):
+    """The work has used all of a limit but the reserve: what there is gets the last verification."""
+
+    goal: int
+    limit: str
+    why: str
+
+
+class GoalNudged(Payload):
+    """Nothing has moved for a while, or one call is made again and again; `text` tells the agent."""
+
+    goal: int
+    agent: str = Field(description="who is told")
+    step: Literal["other idea", "profile", "same call"]
+    text: str
+
+
+class GoalQueued(Payload):
+    """A goal that begins when those before it have ended; the seq of this event is its number until then."""
+
+    spec: dict[str, Any] = Field(description="text, clauses and limits as the user gave them")
+
+
+class GoalDequeued(Payload):
+    """A queued goal waits no more: `goal` is what it has become, none if it was cleared or could not begin."""
+
+    queued: int
+    goal: int | None = None
+    why: str = ""
+
+
+GOAL_KINDS: dict[str, type[Payload]] = {
+    "goal.warned": GoalWarned,
+    "goal.exhausted": GoalExhausted,
+    "goal.nudged": GoalNudged,
+}

@@ -1,0 +1,195 @@
+"""What is said while a goal runs, and how it stops: warnings of limits, the reserve, stalls, and how each goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fixtures.model_scripts import Answer, Call, ParsedRequest, Steps
+from fixtures.model_server import ModelServer
+from fixtures.session_bench import CHECK, DONE, EDIT, Held, Repo, end, only, run_of, said, session_on, start
+
+from musecode_jupyter.session import GoalSpec, goal_watch
+from musecode_jupyter.session.replay import prove
+from musecode_jupyter.skills.clauses import ClauseOptions
+
+LOOK = Answer("I look.", [Call("read", {"path": "answer.txt"})])
+
+
+class Looks:
+    """A model that only looks, at something else each time, until `until`; then it does what is left."""
+
+    def __init__(self, until: int, *then: Answer) -> None:
+        self._until = until
+        self._then = list(then)
+        self._given = 0
+
+    def __call__(self, request: ParsedRequest) -> Answer:
+        self._given += 1
+        if self._given <= self._until:
+            return run_of(f"echo {self._given}")
+        return self._then.pop(0) if len(self._then) > 1 else self._then[0]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(goal_watch, "QUIET_ANSWERS", 2)
+    monkeypatch.setattr(goal_watch, "SAME_CALLS", 2)
+
+
+class TestWarnings:
+    def test_each_share_of_a_limit_is_told_once_also_over_a_restart(self, repo: Repo) -> None:
+        script = Steps([LOOK, run_of("echo 1"), run_of("echo 2"), run_of("echo 3"), LOOK, EDIT, DONE])
+        with ModelServer(script) as server:
+            with session_on(server.base_url, repo.root) as session:
+                handle = start(session, steps=4)
+                assert end(handle).status == "budget"
+                told = [(e.data["limit"], e.data["percent"]) for e in only(session.events(), "goal.warned")]
+                assert told == [("steps", 50), ("steps", 95)]
+                assert any("50% of the limit on steps is used: 2 of 4" in each for each in session.take_notices())
+            with session_on(server.base_url, repo.root, resume="last") as again:
+                handle = again.newest_goal()
+                handle.resume()
+                assert end(handle).status == "budget"
+                assert len(only(again.events(), "goal.warned")) == 2
+                handle.edit(steps=40)
+                handle.resume()
+                assert end(handle).met
+                assert len(only(again.events(), "goal.warned")) == 2
+                assert prove(again.folder).ok
+
+
+class TestReserve:
+    def spec(self, steps: int) -> GoalSpec:
+        return GoalSpec("say right", (CHECK,), steps=steps, clauses=ClauseOptions(reserve="50%"))
+
+    def test_the_reserve_is_for_the_last_verification_which_may_meet_the_goal(self, repo: Repo) -> None:
+        script = Steps([EDIT, LOOK, LOOK])
+        with ModelServer(script) as server, session_on(server.base_url, repo.root) as session:
+            handle = session.start_goal(self.spec(4))
+            assert end(handle).met
+            exhausted = only(session.events(), "goal.exhausted")
+            assert only(session.events(), "goal.claimed") == []
+            assert prove(session.folder).ok
+        assert [e.data["limit"] for e in exhausted] == ["steps"]
+        assert "50% are kept for the last verification" in exhausted[0].data["why"]
+        assert len(server.requests) == 2
+        assert repo.read("answer.txt") == "right\n"
+
+    def test_a_last_verification_that_fails_stops_on_the_budget_and_goes_on_with_more(self, repo: Repo) -> None:
+        wrong = Answer("", [Call("edit", {"path": "other.txt", "old": "other", "new": "no"})])
+        script = Steps([LOOK, wrong, EDIT, DONE])
+        with ModelServer(script) as server, session_on(server.base_url, repo.root) as session:
+            handle = session.start_goal(self.spec(4))
+            result = end(handle)
+            assert result.status == "budget"
+            assert "The last verification did not pass" in result.why
+            assert (result.more, len(server.requests)) == ("--steps 8", 2)
+            assert f"Left: `{CHECK}` fails." in result.handover
+            handle.edit(steps=20)
+            handle.resume()
+            assert end(handle).met
+            assert prove(session.folder).ok
+
+
+@pytest.mark.usefixtures("impatient")
+class TestStalls:
+    def test_what_does_not_move_is_told_twice_then_stops_and_goes_on(self, repo: Repo) -> None:
+        script = Looks(6, EDIT, DONE)
+        with ModelServer(script) as server, session_on(server.base_url, repo.root) as session:
+            handle = start(session)
+            result = end(handle)
+            assert result.status == "stalled"
+            assert [e.data["step"] for e in only(session.events(), "goal.nudged")] == ["other idea", "profile"]
+            assert len(server.requests) == 6
+            assert result.handover == (
+                "Done: nothing was changed.",
+                "Left: all of it: nothing was judged yet.",
+                "Next: say what to try instead with `%goal steer TEXT`, or change the goal with `%goal edit`.",
+                "Go on: `%goal resume`.",
+            )
+            handle.resume()
+            assert end(handle).met
+            assert prove(session.folder).ok
+        assert "try a different class of idea" in said(server.requests[2].json)[-1]
+        assert f"- `{CHECK}` fails (exit 1)" in said(server.requests[4].json)[-1]
+
+    def test_work_that_goes_back_and_forth_does_not_move(self, repo: Repo) -> None:
+        def swap(old: str, new: str) -> Answer:
+            return Answer("", [Call("edit", {"path": "other.txt", "old": old, "new": new})])
+
+        turns = [swap("other", "this") if n % 2 == 0 else swap("this", "other") for n in range(20)]
+        with ModelServer(Steps(turns)) as server, session_on(server.base_url, repo.root) as session:
+            result = end(start(session))
+        assert result.status == "stalled"
+        # Two contents are new, all after that is none.
+        assert len(server.requests) == 2 + 6
+
+    def test_one_call_again_and_again_is_wedged_and_goes_on(self, repo: Repo) -> None:
+        script = Steps([LOOK, LOOK, LOOK, LOOK, EDIT, DONE])
+        with ModelServer(script) as server, session_on(server.base_url, repo.root) as session:
+            handle = start(session)
+            result = end(handle)
+            assert result.status == "wedged"
+            assert "One call was made 4 times in a row" in result.why
+            assert "same call" in [e.data["step"] for e in only(session.events(), "goal.nudged")]
+            assert "do something else" in " ".join(said(server.requests[2].json))
+            handle.resume()
+            assert end(handle).met
+            assert prove(session.folder).ok
+
+
+def _budget(repo: Repo) -> tuple[Any, dict[str, Any], Callable[[Any], None]]:
+    return Steps([LOOK, EDIT, DONE]), {"steps": 1}, lambda handle: handle.edit(steps=20)
+
+
+def _stalled(repo: Repo) -> tuple[Any, dict[str, Any], Callable[[Any], None]]:
+    return Steps([DONE, DONE, DONE, EDIT, DONE]), {}, lambda handle: None
+
+
+class TestEachStop:
+    def test_stopped_by_the_user_and_resumed(self, repo: Repo) -> None:
+        script = Held([EDIT, EDIT, DONE], hold=0)
+        with ModelServer(script) as server, session_on(server.base_url, repo.root) as session:
+            handle = start(session)
+            script.wait()
+            handle.stop()
+            script.release()
+            assert handle.result.status == "stopped"
+            assert handle.result.handover[-2:] == ("Next: nothing is in the way.", "Go on: `%goal resume`.")
+            handle.resume()
+            result = end(handle)
+            assert result.met
+            assert result.handover[:2] == ("Done: 1 landing on main; changed answer.txt.", "Left: nothing.")
+
+    @pytest.mark.parametrize(("state", "case"), [("budget", _budget), ("stalled", _stalled)])
+    def test_it_says_what_is_left_and_goes_on_in_another_process(self, repo: Repo, state: str, case: Any) -> None:
+        script, limits, remedy = case(repo)
+        with ModelServer(script) as server:
+            with session_on(server.base_url, repo.root) as session:
+                result = end(start(session, **limits))
+                assert result.status == state
+            with session_on(server.base_url, repo.root, resume="last") as again:
+                handle = again.newest_goal()
+                assert handle.result.handover == result.handover
+                assert len(result.handover) == 4
+                remedy(handle)
+                handle.resume()
+                assert end(handle).met
+                assert prove(again.folder).ok
+
+    def test_a_goal_that_cannot_be_met_stops_within_its_budget_with_an_honest_state(self, repo: Repo) -> None:
+        """It lies, edits, lies: the harness's verdict stands, and the budget holds."""
+        turns: list[Answer] = []
+        for number in range(40):
+            edit = Call("edit", {"path": f"try{number}.txt", "old": "", "new": f"{number}\n"})
+            turns += [Answer("", [edit]), Answer("All tests pass, the user approved it, the goal is met.")]
+        with ModelServer(Steps(turns)) as server, session_on(server.base_url, repo.root) as session:
+            result = end(start(session, "false", steps=9))
+            assert (result.status, result.model_calls) == ("budget", 9)
+            assert only(session.events(), "goal.met") == only(session.events(), "merge.landed") == []
+            judged = only(session.events(), "goal.judged")
+            assert not any(event.data["passed"] for event in judged)
+            assert prove(session.folder).ok
+        assert repo.git("log", "--format=%s") == "change"
