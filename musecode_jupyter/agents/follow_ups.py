@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from musecode_jupyter.agents.answers import HARNESS
-from musecode_jupyter.agents.tasks.graph import expand
+from musecode_jupyter.agents.tasks.graph import bad_path, expand
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.errors import ToolProblem
@@ -137,6 +137,9 @@ class FollowUpArguments(Arguments):
 async def _follow_up(context: ToolContext, arguments: FollowUpArguments) -> Outcome:
     if not arguments.what.strip():
         raise ToolProblem("Say what you will look at.")
+    for path in arguments.paths:
+        if why := bad_path(path):
+            raise ToolProblem(f"{path[:100]!a} {why}.")
     for event in context.log.events(since=context.call):
         if event.kind == "follow_up.set" and event.cause == (context.call,):
             # A restart cut the call off before it had its result.

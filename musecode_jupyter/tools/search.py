@@ -14,6 +14,7 @@ import musecode_jupyter
 from musecode_jupyter.runtime.errors import ToolProblem
 from musecode_jupyter.runtime.guardian import PYTHON
 from musecode_jupyter.tools.encoding import shown
+from musecode_jupyter.tools.globs import BadGlob, Glob
 from musecode_jupyter.tools.paths import real_root, resolve_inside
 
 SECONDS = 20.0
@@ -84,13 +85,13 @@ def search(
     except (re.error, RecursionError, OverflowError):
         literal = True
     try:
-        wanted = re.compile(glob_expression(glob)) if glob else None
-    except re.error as error:
-        raise ToolProblem(f"{glob} is not a glob: {error}. Send one like *.py or src/**/*.py.") from None
+        wanted = Glob(glob) if glob else None
+    except BadGlob as error:
+        raise ToolProblem(f"{glob[:200]} is not a glob: {error}. Send one like *.py or src/**/*.py.") from None
     chosen = sorted(
         name
         for name in set(files)
-        if PurePosixPath(name).parts[: len(below)] == below and (wanted is None or wanted.fullmatch(name))
+        if PurePosixPath(name).parts[: len(below)] == below and (wanted is None or wanted.matches(name))
     )
     request = {
         "root": str(root),
@@ -136,39 +137,6 @@ def _run_worker(request: str, seconds: float) -> tuple[list[tuple[str, list[tupl
                 return records, True
             records.append(record)
     return records, False
-
-
-def glob_expression(glob: str) -> str:
-    """A regular expression for whole paths: `*` and `?` stop at a slash, `**/` is any directories.
-
-    A glob without a slash is meant for the file's name. Raises nothing; what it gives may be no valid expression.
-    """
-    glob = glob.removeprefix("./").removeprefix("/")
-    if "/" not in glob:
-        glob = f"**/{glob}"
-    parts: list[str] = []
-    at = 0
-    while at < len(glob):
-        if glob.startswith("**/", at):
-            parts.append("(?:[^/]+/)*")
-            at += 3
-            continue
-        if glob.startswith("**", at):
-            parts.append(".*")
-            at += 2
-            continue
-        character = glob[at]
-        close = glob.find("]", at + 2) if character == "[" else -1
-        if close > 0:
-            inside = glob[at + 1 : close]
-            negated = inside.startswith("!")
-            escaped = re.sub(r"([\\^\[&~|])", r"\\\1", inside[negated:])
-            parts.append(f"[^/{escaped}]" if negated else f"[{escaped}]")
-            at = close + 1
-            continue
-        parts.append({"*": "[^/]*", "?": "[^/]"}.get(character, re.escape(character)))
-        at += 1
-    return "(?s:" + "".join(parts) + ")"
 
 
 def _describe(

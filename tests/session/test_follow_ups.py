@@ -85,3 +85,13 @@ def test_beyond_its_share_of_the_goals_limits_it_waits_as_mail(repo: Repo) -> No
     assert kinds(events).count("agent.woken") == 1
     proof = prove(folder)
     assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def test_what_is_no_path_of_the_repository_is_refused_before_it_is_in_the_log(repo: Repo) -> None:
+    odd = ["[z-a].py", "", "../x", "/etc/passwd", "a\0b", "*" * 2_000]
+    model = Looking(*(look_again("it", path) for path in odd))
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on", review="off") as session:
+        assert end(start(session)).met
+        events = list(session.events())
+    assert "follow_up.set" not in kinds(events)
+    assert len([event for event in only(events, "tool.failed") if event.agent == "explorer"]) == len(odd)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.claims.labels import Node, Standing, standings
 from musecode_jupyter.log.events import Event
-from musecode_jupyter.tools.search import glob_expression
+from musecode_jupyter.tools.globs import BadGlob, Glob
 
 STRIKES = 3
 """After so many contradicted claims of an author, what else it claims is hearsay until another verifies it."""
@@ -560,8 +560,8 @@ def in_scope(path: str, folder: str, glob: str) -> bool:
     if PurePosixPath(path).parts[: len(below)] != below:
         return False
     try:
-        return not glob or re.fullmatch(glob_expression(glob), path) is not None
-    except re.error:
+        return not glob or Glob(glob).matches(path)
+    except BadGlob:
         return True
 
 

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from musecode_jupyter.tools.search import glob_expression
+from musecode_jupyter.tools.globs import BadGlob, Glob
 
 MAX_TASKS = 64
 _GLOB = re.compile(r"[*?\[]")
@@ -74,7 +74,7 @@ def _problems_of_one(task: TaskSpec, names: set[str]) -> list[str]:
         if odd:
             found.append(f"Task {task.name!r}: {text[:60]!a} holds the character U+{ord(odd[0]):04X}. Leave it out.")
     for path in (*task.reads, *task.writes):
-        reason = _bad_path(path)
+        reason = bad_path(path)
         if reason:
             found.append(f"Task {task.name!r}: {path!r} {reason}.")
     for other in task.after:
@@ -85,7 +85,8 @@ def _problems_of_one(task: TaskSpec, names: set[str]) -> list[str]:
     return found
 
 
-def _bad_path(path: str) -> str:
+def bad_path(path: str) -> str:
+    """Why a text is no path or glob of files of the repository; empty if it is one."""
     parts = PurePosixPath(path).parts
     if not path.strip() or "\0" in path:
         return "is no path"
@@ -97,8 +98,8 @@ def _bad_path(path: str) -> str:
         return "is git's own folder, which no task may change"
     if _GLOB.search(path):
         try:
-            re.compile(glob_expression(path))
-        except re.error:
+            Glob(path)
+        except BadGlob:
             return "is no glob; give one like *.py or src/**/*.py"
     return ""
 
@@ -149,8 +150,8 @@ class Files:
 
     def _look(self, pattern: str) -> frozenset[str]:
         if _GLOB.search(pattern):
-            wanted = _expression(pattern)
-            return frozenset(name for name in self.paths if wanted.fullmatch(name))
+            wanted = _glob(pattern)
+            return frozenset(name for name in self.paths if wanted.matches(name))
         path = str(PurePosixPath(pattern))
         if path == ".":
             return self.known or frozenset({path})
@@ -178,8 +179,8 @@ def meeting(first: Iterable[str], second: Iterable[str], files: Iterable[str] | 
 
 
 @lru_cache(maxsize=1024)
-def _expression(glob: str) -> re.Pattern[str]:
-    return re.compile(glob_expression(glob))
+def _glob(glob: str) -> Glob:
+    return Glob(glob)
 
 
 @lru_cache(maxsize=8192)
@@ -193,7 +194,7 @@ def _could_meet(one: str, other: str) -> bool:
         return a == b or a in b.parents or b in a.parents
     glob, path = (one, other) if globs[0] else (other, one)
     plain = PurePosixPath(path)
-    return _expression(glob).fullmatch(str(plain)) is not None or plain in (_fixed(glob), *_fixed(glob).parents)
+    return _glob(glob).matches(str(plain)) or plain in (_fixed(glob), *_fixed(glob).parents)
 
 
 def _fixed(glob: str) -> PurePosixPath:
