@@ -117,10 +117,15 @@ def usable(root: Path) -> tuple[list[RoleFile], list[str]]:
     good = [file for file in found if not file.problem]
     problems = [file.problem for file in found if file.problem]
     if len(names) > MAX_ROLES:
-        problems.append(f"At most {MAX_ROLES} roles are taken; left out: {', '.join(names[MAX_ROLES:])}.")
+        problems.append(f"At most {MAX_ROLES} roles are taken; left out: {_listed(names[MAX_ROLES:])}.")
     if not good:
         raise UsageProblem("\n".join(problems) or NO_ROLES)
     return good, problems
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names of files, which can hold anything, in a line."""
+    return one_line(", ".join(name if name.isprintable() else ascii(name) for name in names), _LINE)
 
 
 def rule_of(file: RoleFile) -> Rule:
@@ -188,7 +193,7 @@ async def _take(core: SessionCore, root: Path) -> None:
     names = await core.effects.disk(list_roles, root)
     new = [name for name in names if name not in trusted]
     if new:
-        told = f"This repository brings {'a role' if len(new) == 1 else 'roles'} for agents: {', '.join(new)}. "
+        told = f"This repository brings {'a role' if len(new) == 1 else 'roles'} for agents: {_listed(new)}. "
         core.notices.append(f"{told}Not used until you trust it: `%muse trust` shows it, `{ON}` uses it.")
     used = roles_of(core.log).roles
     await _drop(core, [name for name in used if name not in trusted], "not trusted any more")

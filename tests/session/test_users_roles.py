@@ -113,6 +113,8 @@ def test_a_trusted_role_stands_is_asked_and_is_read_from_the_log_afterwards(repo
         ("latin", ROLE.encode("utf-8") + b"caf\xe9", "is not UTF-8. Save the file as UTF-8."),
         ("nul", ROLE + "\0", "Role nul: the file holds a NUL character."),
         ("bare", "Just text.\n", "Role bare: the file begins with a head between two lines of three dashes."),
+        ("esc", ROLE.replace(PURPOSE, "Nice\x1b[2J"), "Role esc: the purpose holds a character that cannot be seen."),
+        ("turn", ROLE.replace(PURPOSE, "Nice\u202e"), "Role turn: the purpose holds a character that cannot be seen."),
         ("dup", ROLE.replace("wakes: mail", "wakes: mail\nwakes: mail"), "Role dup: the head has purpose, tools"),
         ("woken", ROLE.replace("wakes: mail", "wakes: user"), "Role woken: wakes takes mail"),
         ("long", ROLE.replace(PURPOSE, "p" * 201), "Role long: the purpose is a sentence of 1 to 200 characters."),
@@ -146,3 +148,17 @@ def test_a_link_out_of_the_repository_is_not_followed(repo: Repo, tmp_path: Path
     os.symlink(outside, repo.root / FOLDER)
     with pytest.raises(UsageProblem, match="leads out of the worktree"):
         list_roles(repo.root)
+
+
+def test_names_that_hold_orders_or_no_text_are_told_in_a_line(repo: Repo) -> None:
+    put(repo, "librarian", ROLE)
+    odd = ["new\nline\x1b[2J", "\udcff", *(f"z{number}" + "z" * 100 for number in range(20))]
+    for name in odd:
+        put(repo, name, ROLE)
+    with session_on(NOWHERE, repo.root, crew="on") as session:
+        (told,) = session.take_notices()
+        said = session.trust_roles().splitlines()
+    for line in (told, *said):
+        assert line.isprintable()
+        assert len(line) < 600
+    assert said[-1].startswith("At most 8 roles are taken; left out: ")
