@@ -72,11 +72,11 @@ def users_role(name: str, data: bytes, tools: Collection[str] | None = None) -> 
     found = parse_role(name, text)
     if not found.purpose or len(found.purpose) > MAX_PURPOSE:
         raise ConfigurationError(f"Role {name}: the purpose is a sentence of 1 to {MAX_PURPOSE} characters.")
-    if not found.purpose.isprintable():
-        raise ConfigurationError(f"Role {name}: the purpose holds a character that cannot be seen. Leave it out.")
     if found.wakes != WAKES:
         raise ConfigurationError(f"Role {name}: wakes takes mail: such an agent is woken by questions alone.")
     if tools is not None:
+        if not found.purpose.isprintable():
+            raise ConfigurationError(f"Role {name}: the purpose holds a character that cannot be seen. Leave it out.")
         _check_tools(found, tools)
     body = found.instructions.strip()
     return replace(found, instructions=f"{_BEFORE.format(name=name)}{body}{_AFTER}")
