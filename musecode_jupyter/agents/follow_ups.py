@@ -9,6 +9,7 @@ from musecode_jupyter.agents.tasks.graph import bad_path, expand
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.errors import ToolProblem
+from musecode_jupyter.tools.globs import BadGlob
 from musecode_jupyter.tools.registry import Arguments, Outcome, Tool, ToolContext
 
 FOLLOW_UP = "follow_up"
@@ -89,7 +90,11 @@ class FollowUpsReducer:
 
     def _landed(self, state: FollowUpsState, by: int, files: list[str]) -> None:
         for seq, step in list(state.waiting.items()):
-            touched = sorted(expand(step.paths, files) & set(files))
+            try:
+                touched = sorted(expand(step.paths, files) & set(files))
+            except BadGlob:
+                # Logs from before such were refused may hold one: it means no file.
+                continue
             if touched:
                 state.due[seq] = Due(step=state.waiting.pop(seq), by=by, files=touched)
 

@@ -12,7 +12,7 @@ from musecode_jupyter.agents.claims.tools import CLAIM_TOOLS
 from musecode_jupyter.agents.crew import ask_tool
 from musecode_jupyter.agents.repomap.tool import MAP
 from musecode_jupyter.agents.roles.state import role_of, roles_of, standing
-from musecode_jupyter.agents.roles.users import FOLDER, MAX_BYTES, MAX_ROLES, check_name, users_role
+from musecode_jupyter.agents.roles.users import FOLDER, MAX_BYTES, MAX_READ, MAX_ROLES, check_name, users_role
 from musecode_jupyter.guard.rule_file import Rule
 from musecode_jupyter.runtime.errors import ConfigurationError, MuseError, ToolProblem, UsageProblem
 from musecode_jupyter.session.crew import make_agents, retire
@@ -113,14 +113,15 @@ def usable(root: Path) -> tuple[list[RoleFile], list[str]]:
     Raises UsageProblem if there are none, or none that can be used.
     """
     names = list_roles(root)
-    found = [read_role(root, name) for name in names[:MAX_ROLES]]
+    found = [read_role(root, name) for name in names[:MAX_READ]]
     good = [file for file in found if not file.problem]
     problems = [file.problem for file in found if file.problem]
-    if len(names) > MAX_ROLES:
-        problems.append(f"At most {MAX_ROLES} roles are taken; left out: {_listed(names[MAX_ROLES:])}.")
+    beyond = [*(file.name for file in good[MAX_ROLES:]), *names[MAX_READ:]]
+    if beyond:
+        problems.append(f"At most {MAX_ROLES} roles are taken; left out: {_listed(beyond)}.")
     if not good:
         raise UsageProblem("\n".join(problems) or NO_ROLES)
-    return good, problems
+    return good[:MAX_ROLES], problems
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from fixtures.session_bench import DONE, EDIT, Repo, end, kinds, only, session_o
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session.agents_view import agents_lines
 from musecode_jupyter.session.replay import prove
-from musecode_jupyter.session.roles import list_roles, read_role
+from musecode_jupyter.session.roles import list_roles, read_role, usable
 
 PURPOSE = "Knows which data sets there are and what is in them."
 ROLE = f"---\npurpose: {PURPOSE}\ntools: read search\nwakes: mail\n---\nAnswer with the file and the column.\n"
@@ -161,4 +161,10 @@ def test_names_that_hold_orders_or_no_text_are_told_in_a_line(repo: Repo) -> Non
     for line in (told, *said):
         assert line.isprintable()
         assert len(line) < 600
-    assert said[-1].startswith("At most 8 roles are taken; left out: ")
+    # None of those takes the place of one that can be used.
+    assert said[0].startswith("Trusted: librarian: ")
+    for number in range(9):
+        put(repo, f"also-{number}", ROLE)
+    good, problems = usable(repo.root)
+    assert len(good) == 8
+    assert problems[-1] == "At most 8 roles are taken; left out: also-8, librarian."

@@ -17,6 +17,8 @@ from musecode_jupyter.runtime.errors import ConfigurationError
 FOLDER = ".musecode/roles"
 MAX_BYTES = 16_000
 MAX_ROLES = 8
+MAX_READ = 32
+"""So many files are looked at: those that cannot be used take nobody's place."""
 MAX_PURPOSE = 200
 WAKES = frozenset({"mail"})
 

@@ -49,7 +49,9 @@ class ChecksReducer:
     """Folds checks.*, what changes files of worktrees, and the judgements of work that asks to land."""
 
     name = "checks"
-    kinds = frozenset({*CHANGES, "checks.begun", "checks.ended", "goal.judged", "merge.enqueued", "merge.tested"})
+    kinds = CHANGES | {
+        *("checks.begun", "checks.ended", "goal.judged", "goal.edited", "merge.enqueued", "merge.tested"),
+    }
 
     def initial(self) -> ChecksState:
         return ChecksState()
@@ -71,6 +73,9 @@ class ChecksReducer:
             self._ended(state, event)
         elif event.kind == "goal.judged":
             self._ran(state, scope_of(data["goal"], None, None), data["checks"])
+        elif event.kind == "goal.edited" and data["verify"] is not None:
+            # A tree that was checked is not checked again: by other commands it was not.
+            state.tree.pop(scope_of(data["goal"], None, None), None)
         elif event.kind == "merge.enqueued":
             state.merges[event.seq] = scope_of(data["goal"], data.get("task"), None)
         elif event.kind == "merge.tested" and data["merge"] in state.merges:
