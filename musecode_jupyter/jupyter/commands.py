@@ -39,6 +39,14 @@ Command = Callable[[Host, str], Any]
 ELSEWHERE = re.compile(r"checked out nowhere|left as they are")
 
 
+def queue_lines(session: Session) -> list[str]:
+    """The goals that wait, a line each."""
+    return [
+        visible_text(f"{place}. {each.text} (queued as {each.number})")
+        for place, each in enumerate(session.queued(), 1)
+    ]
+
+
 def goal_text(handle: GoalHandle) -> str:
     """How a goal stands, in full."""
     result = handle.result

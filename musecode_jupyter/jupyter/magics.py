@@ -65,7 +65,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
     @argument(
         "words",
         nargs="*",
-        help="the goal; or pause, resume, stop, clear, history, steer [--now] TEXT, edit [TEXT] with new limits or "
+        help="the goal; or pause, resume, stop, clear [N], history, steer [--now] TEXT, edit [TEXT] with new limits or "
         "clauses; nothing: show the goal",
     )
     @argument("--verify", action="append", default=[], metavar="CMD", help="must exit with 0 (repeatable)")
@@ -250,7 +250,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
         return host.open.newest_goal()
 
     def _goal_word(self, arguments: Any) -> None:
-        from musecode_jupyter.jupyter.commands import goal_text
+        from musecode_jupyter.jupyter.commands import goal_text, queue_lines
         from musecode_jupyter.session.core import NO_GOAL
         from musecode_jupyter.session.visible import visible_text
 
@@ -258,14 +258,25 @@ class MuseMagics(Magics):  # type: ignore[misc]
         options = _fixed_options(arguments) or _clauses_given(arguments) or _limits(arguments).given
         if not words and options:
             raise UsageError("Give the goal's text with its options; `%goal edit` changes the goal that there is.")
+        if words[:1] == ["clear"] and len(words) == 2 and words[1].isdecimal() and not options:
+            self._opened().call(lambda core: core.clear_goal(int(words[1])))
+            print(f"Goal {words[1]} is forgotten.")
+            return
         if words and (options or len(words) > 1):
             raise UsageError(
                 f"%goal {words[0]} takes nothing more. A goal that begins with {words[0]!r} needs the cell form."
             )
         host = self._ready()
         word = words[0] if words else ""
+        if host.open is not None and word in {"", "resume"}:
+            if word and host.open.goals.to_resume() is None and host.session_for_work().begin_queued() is not None:
+                print("The next goal of the queue begins.")
+                return
+            waiting = [] if word else queue_lines(host.open)
+        else:
+            waiting = []
         if not word and (host.open is None or host.open.goals.active is None):
-            print(NO_GOAL)
+            print("\n".join(waiting) or NO_GOAL)
             return
         handle = self._active()
         if word == "pause":
@@ -283,7 +294,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
             branch = handle.clear()
             print("The goal is forgotten." + (f" Its work is kept on branch {branch}." if branch else ""))
         else:
-            print(goal_text(handle))
+            print("\n".join([goal_text(handle), *waiting]))
 
     def _steer(self, text: str) -> None:
         # Taken as typed: an apostrophe or a dash in it is no quotation and no option.
@@ -341,7 +352,9 @@ class MuseMagics(Magics):  # type: ignore[misc]
         session = handle.session
         for notice in session.take_notices():
             print(notice)
-        if host.interactive:
+        if handle.status == "queued":
+            print(f"A goal is running: this one is queued, {handle.result.why}. It begins by itself.")
+        elif host.interactive:
             show_live(host, handle)
         if arguments.wait or not (host.interactive or arguments.no_wait):
             try:

@@ -89,15 +89,16 @@ class GoalQueued(Payload):
 
 
 class GoalDequeued(Payload):
-    """A queued goal waits no more: `goal` is what it has become, none if it was cleared or could not begin."""
+    """A queued goal waits no more, and does not begin: it was cleared, or could not begin."""
 
     queued: int
-    goal: int | None = None
-    why: str = ""
+    why: str
 
 
 GOAL_KINDS: dict[str, type[Payload]] = {
     "goal.warned": GoalWarned,
     "goal.exhausted": GoalExhausted,
     "goal.nudged": GoalNudged,
+    "goal.queued": GoalQueued,
+    "goal.dequeued": GoalDequeued,
 }

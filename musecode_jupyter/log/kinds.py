@@ -500,6 +500,7 @@ class GoalSet(Payload):
         "tells what came of both",
     )
     clauses: GoalClauses = Field(default_factory=GoalClauses)
+    queued: int | None = Field(default=None, description="the goal.queued of which it has come")
 
 
 class GoalBased(Payload):

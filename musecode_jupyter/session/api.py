@@ -44,8 +44,8 @@ WAKE_S = 0.2
 
 @dataclass(frozen=True)
 class GoalResult:
-    """How a goal stands or ended. `status` is running, paused, met, budget, stalled, blocked, wedged,
-    stopped or error.
+    """How a goal stands or ended. `status` is queued, running, paused, met, budget, stalled, blocked, wedged,
+    stopped or error; cleared where it was taken out of the queue.
 
     `seconds` counts the time in which it ran. `more` is the option that gives it enough to go on where a budget
     stopped it, for example "--tokens 40000". `checkout` says what the landing did with the user's files. `handover` are
@@ -73,13 +73,18 @@ class GoalResult:
 class GoalHandle:
     """A goal that was started: await it, wait for it, stop it; interrupting a wait leaves the goal running.
 
-    `session` is where it runs, `number` the seq of its goal.set event.
+    `session` is where it runs. One that waits in the queue begins by itself when its turn has come.
     """
 
     def __init__(self, session: Session, number: int, text: str) -> None:
         self.session = session
-        self.number = number
+        self._number = number
         self.text = text
+
+    @property
+    def number(self) -> int:
+        """The seq of its goal.set event, or of goal.queued as long as it waits in the queue."""
+        return self.session.core.queue.number(self._number)
 
     @property
     def result(self) -> GoalResult:
@@ -88,7 +93,7 @@ class GoalHandle:
 
     @property
     def status(self) -> str:
-        """running, paused, met, budget, stalled, blocked, stopped or error."""
+        """queued, running, paused, met, budget, stalled, blocked, stopped or error."""
         return self.result.status
 
     def wait(self, timeout: float | None = None) -> GoalResult:
@@ -359,6 +364,18 @@ class Session:
     def resume_goal(self, number: int) -> str:
         """Go on with goal `number`; returns what the user should know about where it lands, or nothing."""
         return self.call(lambda core: core.resume_goal(number))
+
+    def begin_queued(self) -> GoalHandle | None:
+        """Begin the first goal of the queue that can begin, where no goal runs; None if none waits."""
+        number = self.call(lambda core: core.queue.begin_next())
+        return None if number is None else self.handle(number)
+
+    def queued(self) -> list[GoalHandle]:
+        """The goals that wait for their turn, in order."""
+        waiting = self.read(
+            lambda core: {number: str(spec["text"]) for number, spec in core.queue.state.waiting.items()}
+        )
+        return [GoalHandle(self, number, text) for number, text in waiting.items()]
 
     def goal_result(self, number: int) -> GoalResult:
         """How goal `number` stands now."""
@@ -690,7 +707,12 @@ def _made(entries: list[SessionEntry]) -> list[SessionEntry]:
 
 
 def _result(core: SessionCore, number: int) -> GoalResult:
+    number = core.queue.number(number)
     record: GoalRecord | None = core.goals.goals.get(number)
+    if place := core.queue.place(number):
+        return GoalResult("queued", f"number {place} in the queue", None, 0, 0, 0, 0.0, 0.0)
+    if (why := core.queue.state.dropped.get(number)) is not None:
+        return GoalResult("cleared", why, None, 0, 0, 0, 0.0, 0.0)
     if record is None:
         raise UsageProblem(f"There is no goal {number} in this session.")
     landed = [m for m in core.workspace_state.merges.values() if m.goal == number and m.state == "landed"]

@@ -45,6 +45,7 @@ from musecode_jupyter.session.beside import make_batches, make_verifier, run_bes
 from musecode_jupyter.session.claims import heed, send_corrections
 from musecode_jupyter.session.clauses import hide_held
 from musecode_jupyter.session.crew import LEAD_NAME, make_agents, make_crew, take_up
+from musecode_jupyter.session.goal_queue import GoalQueue, waits
 from musecode_jupyter.session.goal_watch import check_progress, share, warn
 from musecode_jupyter.session.ground import settle, take_in
 from musecode_jupyter.session.landings import landing_parts
@@ -162,10 +163,12 @@ class SessionCore:
         self.questions = Questions(self)
         """What the lead is asked outside goals: the user's questions, and plans."""
         self.plans = Plans(self)
-        self._starting = asyncio.Lock()
+        self.start_lock = asyncio.Lock()
+        """Held while a goal is being started or resumed."""
+        self.queue = GoalQueue(self)
         self.undoing = asyncio.Lock()
         """Held while a landing is taken back: one at a time."""
-        self._asides: set[asyncio.Task[None]] = set()
+        self._asides: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     @classmethod
@@ -333,11 +336,16 @@ class SessionCore:
         return any(not task.done() for task in self._tasks.values())
 
     @property
+    def closing(self) -> bool:
+        """Whether the session ends."""
+        return self._closed
+
+    @property
     def starting(self) -> bool:
         """Whether a goal is being started or resumed."""
-        return self._starting.locked()
+        return self.start_lock.locked()
 
-    def begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    def begin(self, work: Coroutine[Any, Any, object], name: str) -> None:
         """Let `work`, which waits for the user, go on beside whoever asked for it; ended with the session."""
         task = asyncio.create_task(work, name=f"{name} of {self.id}")
         self._asides.add(task)
@@ -389,14 +397,17 @@ class SessionCore:
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
         """Within it nothing else begins that works with the lead; UsageProblem if something is under way."""
-        async with self._starting:
+        async with self.start_lock:
             self.no_running_goal()
             yield
 
     async def set_goal(self, spec: GoalSpec) -> int:
-        """Check the goal's clauses, write it down and start it; returns its seq."""
-        async with self._starting:
-            return await goals.set_goal(self, spec)
+        """Check the goal's clauses, write it down and start it, or queue it while one runs; returns its number."""
+        async with self.start_lock:
+            number = await (self.queue.add(spec) if self.busy and not self.asking else goals.set_goal(self, spec))
+        # What was waited for may have ended meanwhile.
+        self.queue.advance()
+        return number
 
     def pause(self, goal: int, why: str = "asked by the user") -> None:
         """Let the running step end, then rest; a wait before another attempt at a failed request ends at once."""
@@ -417,7 +428,7 @@ class SessionCore:
                 del self._pausing[goal]
                 return ""
             raise UsageProblem(f"Goal {goal} is running already.")
-        async with self._starting:
+        async with self.start_lock:
             self.no_running_goal()
             await self.crew.rest()
             if record.cleared:
@@ -438,6 +449,9 @@ class SessionCore:
 
     async def clear_goal(self, goal: int) -> str:
         """Forget a goal that does not run: it cannot be resumed. Returns the branch that keeps its work, or nothing."""
+        if self.queue.place(goal):
+            await self.queue.drop(goal, "cleared by the user")
+            return ""
         record = self.record(goal)
         if self._is_running(goal):
             raise UsageProblem(f"Goal {goal} is running: end it with `%goal stop`, then clear it.")
@@ -500,8 +514,12 @@ class SessionCore:
         said = await self.log.append("user.steer", {"text": text, "to": agent}, agent="user")
         return now and bool(self.executor.underway.end(agent, said.seq))
 
-    async def wait(self, goal: int) -> GoalRecord:
-        """Wait until the goal does not run any more; cancelling ends the wait only."""
+    async def wait(self, goal: int) -> GoalRecord | None:
+        """Wait until the goal does not run any more, None if it left the queue; cancelling ends the wait only."""
+        begun = await self.queue.turn(goal)
+        if begun is None:
+            return None
+        goal = begun
         task = self._tasks.get(goal)
         if task is not None:
             await asyncio.wait([task])
@@ -567,6 +585,7 @@ class SessionCore:
         task.add_done_callback(lambda _: self._runners.pop(goal, None))
         # What asked the goal's workers to rest is not meant for a later question to the lead.
         task.add_done_callback(lambda _: self._pausing.pop(goal, None))
+        task.add_done_callback(lambda _: self.queue.advance())
         self._tasks[goal] = task
 
     async def _run(self, goal: int) -> GoalRecord:
@@ -647,6 +666,7 @@ class SessionCore:
         """A goal of this session; UsageProblem if there is none of this number."""
         record = self.goals.goals.get(goal)
         if record is None:
+            waits(self, goal)
             raise UsageProblem(f"There is no goal {goal} in this session.")
         return record
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from musecode_jupyter.session.core import SessionCore
 
 
-async def set_goal(core: SessionCore, spec: GoalSpec) -> int:
-    """Check the goal's clauses, write it down and start it; returns its seq."""
+async def set_goal(core: SessionCore, spec: GoalSpec, *, queued: int | None = None) -> int:
+    """Check the goal's clauses, write it down and start it; returns its seq. `queued` is its number before."""
     core.no_running_goal()
     await core.crew.rest()
     core.shared()
@@ -51,6 +51,7 @@ async def set_goal(core: SessionCore, spec: GoalSpec) -> int:
             # There is nothing but files in a private repository.
             "start": "head" if found.shadow else start,
             "clauses": frozen.clauses.model_dump(),
+            "queued": queued,
         },
         agent="user",
         blobs=frozen.blobs,

@@ -393,6 +393,8 @@ class Plans:
 
         `wanted` has its limits, and, if they are given, other checks than the plan's and the number of workers.
         """
+        # What a plan says holds for the ground as it is now: it is not queued.
+        self._core.no_running_goal()
         text, verify, tasks, moved = await self.to_run(plan)
         workers = wanted.workers if wanted.workers > 1 else min(len(tasks), MOST_WORKERS)
         spec = replace(wanted, text=text, verify=wanted.verify or verify, tasks=tasks, workers=workers)

@@ -57,6 +57,8 @@ class Questions:
             raise Stopped(f"The question was ended: {why}.") from None
         finally:
             del self._tasks[task]
+            # A goal of the queue may have waited for it.
+            self._core.queue.advance()
 
     def why(self) -> str:
         """Why whoever asks is to end; empty if they are not."""

@@ -26,6 +26,7 @@ from musecode_jupyter.skills.goal_state import GoalsReducer
 from musecode_jupyter.skills.ground_state import GroundsReducer
 from musecode_jupyter.skills.plan_state import PlansReducer
 from musecode_jupyter.skills.progress_state import ProgressReducer
+from musecode_jupyter.skills.queue_state import QueueReducer
 from musecode_jupyter.tools.state import ToolsReducer
 from musecode_jupyter.workspace.held_files import HeldFilesReducer
 from musecode_jupyter.workspace.state import WorkspaceReducer
@@ -55,6 +56,7 @@ def all_reducers() -> list[Reducer[Any]]:
         GoalsReducer(),
         ClausesReducer(),
         ProgressReducer(),
+        QueueReducer(),
         GroundsReducer(),
         PlansReducer(),
         LineageReducer(),

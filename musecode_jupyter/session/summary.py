@@ -531,9 +531,7 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "goal.exhausted": lambda d: f"all but the reserve is used ({d['limit']}): the last verification begins{_why(d)}",
     "goal.nudged": lambda d: f"{d['agent']} is told that nothing moves ({d['step']})",
     "goal.queued": lambda d: f"waits for its turn: {d['spec'].get('text')}",
-    "goal.dequeued": lambda d: (
-        f"queued goal {d['queued']} " + (f"begins as goal {d['goal']}" if d["goal"] else f"waits no more{_why(d)}")
-    ),
+    "goal.dequeued": lambda d: f"queued goal {d['queued']} waits no more{_why(d)}",
     "task.created": lambda d: f"task {d['name']}: {d['text']}",
     "tasks.tried": lambda d: (
         "the tasks' commands were tried before any work" + (f": {d['report']}" if d["report"] else "")

@@ -344,7 +344,9 @@ def test_a_goal_runs_beside_other_cells(tmp_path: Path, model: ScriptedModel, st
     assert kernel.run("g").result == "Goal('make the check pass', status='running')"
     assert "TimeoutError" in str(kernel.execute("g.wait(0.05)").error)
     assert "A goal is running with the lead" in one_line(kernel.execute("%muse ask now"))
-    assert "one goal runs at a time" in one_line(kernel.execute(GOAL))
+    assert "this one is queued, number 1 in the queue" in kernel.run("q = " + GOAL).stdout
+    assert "\n1. " in kernel.run("%goal").stdout
+    assert kernel.run("q.clear()\nq").result == "Goal('make the check pass', status='cleared')"
     assert "  running" in kernel.run("%goal").stdout
     kernel.run("%goal steer don't touch --the tests")
     kernel.run("%muse steer lead be quick")
