@@ -87,7 +87,7 @@ def search(
     try:
         wanted = Glob(glob) if glob else None
     except BadGlob as error:
-        raise ToolProblem(f"{glob[:200]} is not a glob: {error}. Send one like *.py or src/**/*.py.") from None
+        raise ToolProblem(f"{(glob or '')[:200]} is not a glob: {error}. Send one like *.py or src/**/*.py.") from None
     chosen = sorted(
         name
         for name in set(files)
