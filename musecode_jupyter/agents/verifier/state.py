@@ -73,7 +73,7 @@ class ChecksReducer:
             self._ended(state, event)
         elif event.kind == "goal.judged":
             self._ran(state, scope_of(data["goal"], None, None), data["checks"])
-        elif event.kind == "goal.edited" and data["verify"] is not None:
+        elif event.kind == "goal.edited" and data.get("verify") is not None:
             # A tree that was checked is not checked again: by other commands it was not.
             state.tree.pop(scope_of(data["goal"], None, None), None)
         elif event.kind == "merge.enqueued":
