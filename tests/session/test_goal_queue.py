@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from fixtures.model_scripts import Answer, Call
 from fixtures.model_server import ModelServer
@@ -42,6 +44,8 @@ def test_the_next_goal_begins_by_itself_and_upon_what_has_landed(repo: Repo) -> 
     assert (repo.read("answer.txt"), repo.read("other.txt")) == ("right\n", "new\n")
 
 
+@pytest.mark.crash
+@pytest.mark.skipif("MUSECODE_CRASH_POINTS" not in os.environ, reason="one more whole session: run by make crash")
 def test_a_paused_goal_holds_the_queue_until_it_is_stopped_or_cleared(repo: Repo) -> None:
     script = Held([EDIT, OTHER, DONE], hold=0)
     with ModelServer(script) as server, session_on(server.base_url, repo.root) as session:
@@ -75,6 +79,8 @@ def test_the_queue_is_there_after_a_restart_and_goes_on_when_the_user_does(repo:
             assert prove(again.folder).ok
 
 
+@pytest.mark.crash
+@pytest.mark.skipif("MUSECODE_CRASH_POINTS" not in os.environ, reason="one more whole session: run by make crash")
 def test_a_queue_without_a_goal_begins_when_it_is_told_to(repo: Repo) -> None:
     script = Held([EDIT, OTHER, DONE], hold=0)
     with ModelServer(script) as server:

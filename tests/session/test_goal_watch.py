@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,6 +118,8 @@ class TestStalls:
         assert "try a different class of idea" in said(server.requests[2].json)[-1]
         assert f"- `{CHECK}` fails (exit 1)" in said(server.requests[4].json)[-1]
 
+    @pytest.mark.crash
+    @pytest.mark.skipif("MUSECODE_CRASH_POINTS" not in os.environ, reason="one more whole session: run by make crash")
     def test_work_that_goes_back_and_forth_does_not_move(self, repo: Repo) -> None:
         def swap(old: str, new: str) -> Answer:
             return Answer("", [Call("edit", {"path": "other.txt", "old": old, "new": new})])
@@ -162,6 +167,17 @@ class TestEachStop:
             result = end(handle)
             assert result.met
             assert result.handover[:2] == ("Done: 1 landing on main; changed answer.txt.", "Left: nothing.")
+
+    def test_a_goal_that_is_met_holds_in_a_clean_clone_of_what_landed(self, repo: Repo, tmp_path: Path) -> None:
+        """The model says so before it holds; what was judged is what a fresh clone has."""
+        lie = Answer("All checks pass.")
+        with ModelServer(Steps([lie, EDIT, DONE])) as server, session_on(server.base_url, repo.root) as session:
+            result = end(start(session))
+            assert result.met
+            met = only(session.events(), "goal.met")[0]
+        repo.git("clone", "--quiet", str(repo.root), str(tmp_path / "clone"))
+        subprocess.run(CHECK, shell=True, cwd=tmp_path / "clone", check=True)
+        assert met.data["tree"] == repo.git("-C", str(tmp_path / "clone"), "rev-parse", "HEAD^{tree}")
 
     @pytest.mark.parametrize(("state", "case"), [("budget", _budget), ("stalled", _stalled)])
     def test_it_says_what_is_left_and_goes_on_in_another_process(self, repo: Repo, state: str, case: Any) -> None:

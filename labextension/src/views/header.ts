@@ -5,7 +5,7 @@ import { count, money } from "./format";
 
 /** Goal states that the user need not look after, and those that need them. */
 const GOOD = new Set(["met"]);
-const BAD = new Set(["error", "blocked", "budget", "stalled"]);
+const BAD = new Set(["error", "blocked", "budget", "stalled", "wedged"]);
 
 export class HeaderLine {
   readonly element: HTMLElement;

@@ -35,7 +35,7 @@ _WORDS: dict[str, frozenset[str]] = {
     "type": frozenset({"message", "reasoning", "tool_call", "tool_result", "picture", "location", "behaviour", "count"})
     | frozenset({"absence", "test result", "measurement", "decision"}),
     "status": frozenset({"completed", "incomplete"}),
-    "state": _words("idle running waiting suspended retired budget stalled blocked stopped error met paused")
+    "state": _words("idle running waiting suspended retired budget stalled wedged blocked stopped error met paused")
     | {"interrupted"},
     "effect": frozenset({"read", "write", "process"}),
     "origin": frozenset({"model", "harness"}),
