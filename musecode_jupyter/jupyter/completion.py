@@ -44,12 +44,13 @@ MUSE_WORDS = (
 )
 GOAL_WORDS = ("pause", "resume", "stop", "clear", "history", "steer", "edit")
 PLAN_WORDS = ("approve", "reject", "edit", "answer", "cancel", "resume", "save", "diff")
+GRILL_WORDS = ("accept", "reject", "answer", "show")
 BASES = ("head", "dirty")
 RUN_OPTIONS = ("--own", "--keep", "--timeout")
 EXPORT_FORMATS = ("jsonl", "atif", "chrome", "otel", "html")
 EXPORT_OPTIONS = ("--redacted", "--force")
 TIMELINE_OPTIONS = ("--agent", "--kind", "--since")
-_MAGIC = re.compile(r"\s*(?:\w+\s*=\s*)?%{1,2}(muse|goal|plan|approve|deny)[ \t]+(.*)\Z", re.DOTALL)
+_MAGIC = re.compile(r"\s*(?:\w+\s*=\s*)?%{1,2}(muse|goal|plan|grill|approve|deny)[ \t]+(.*)\Z", re.DOTALL)
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 
 
@@ -84,6 +85,8 @@ class MuseMatcher:
             return GOAL_WORDS if not words else ()
         if magic == "plan":
             return self._options("plan", words) if token.startswith("-") else PLAN_WORDS if not words else ()
+        if magic == "grill":
+            return GRILL_WORDS if not words else ()
         if magic == "muse":
             return MUSE_WORDS if not words else self._after(words[0], words[1:], token)
         numbers = self._pending() if not words else ()

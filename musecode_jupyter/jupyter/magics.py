@@ -44,7 +44,7 @@ class MuseCode(Configurable):  # type: ignore[misc]
 
 @magics_class
 class MuseMagics(Magics):  # type: ignore[misc]
-    """`%muse`, `%plan`, `%goal`, `%approve` and `%deny`."""
+    """`%muse`, `%plan`, `%grill`, `%goal`, `%approve` and `%deny`."""
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
@@ -136,6 +136,17 @@ class MuseMagics(Magics):  # type: ignore[misc]
                 raise UsageError("In the cell form the plan is the cell's text; the first line takes options only.")
             text = " ".join(arguments.words) if cell is None else cell.strip()
             return start_plan(self._ready(), text, tuple(arguments.verify), wait=arguments.wait)
+
+    @line_magic
+    def grill(self, line: str) -> None:
+        """Attack the plan that there is from every angle that needs no model: flaws with evidence, each to be answered.
+
+        %grill · show · accept N · reject N WHY · answer N TEXT
+        """
+        from musecode_jupyter.jupyter.grill_words import grill_word
+
+        with _one_line_errors():
+            grill_word(self._ready(), line.strip())
 
     @no_var_expand
     @line_cell_magic

@@ -15,6 +15,7 @@ from musecode_jupyter.log.context_kinds import CONTEXT_KINDS
 from musecode_jupyter.log.critique_kinds import CRITIQUE_KINDS
 from musecode_jupyter.log.follow_up_kinds import FOLLOW_UP_KINDS
 from musecode_jupyter.log.goal_kinds import GOAL_KINDS, ClauseVerdict, GoalClauses
+from musecode_jupyter.log.grill_kinds import GRILL_KINDS
 from musecode_jupyter.log.mail_kinds import MAIL_KINDS
 from musecode_jupyter.log.payload import Check, Payload
 from musecode_jupyter.log.plan_kinds import PLAN_KINDS
@@ -685,6 +686,7 @@ KINDS: dict[str, type[Payload]] = {
     **FOLLOW_UP_KINDS,
     **PLAN_KINDS,
     **GOAL_KINDS,
+    **GRILL_KINDS,
     "budget.set": BudgetSet,
     "budget.exceeded": BudgetExceededEvent,
     "secret.redacted": SecretRedacted,

@@ -26,6 +26,7 @@ from musecode_jupyter.session.clauses import clauses_of
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.files_at import session_at
 from musecode_jupyter.session.fork import make_fork, settled, take_away
+from musecode_jupyter.session.grills import grill
 from musecode_jupyter.session.plan_handle import PlanHandle
 from musecode_jupyter.session.preflight import GoalSpec, check_goal
 from musecode_jupyter.session.settings import Settings
@@ -348,6 +349,13 @@ class Session:
     def start_plan(self, text: str, verify: Sequence[str] = ()) -> PlanHandle:
         """Like `plan`, for callers without an event loop."""
         return PlanHandle(self, self.call(lambda core: core.plans.begin(text, verify)))
+
+    async def grill(self) -> str:
+        """Attack the newest plan from every angle that needs no model; says what was found, each with its evidence.
+
+        Raises UsageProblem if there is no plan with a version.
+        """
+        return await self.run(lambda core: grill(core, core.plans.active()))
 
     def newest_plan(self) -> PlanHandle:
         """Handle of the newest plan; UsageProblem if there is none."""

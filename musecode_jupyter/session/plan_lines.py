@@ -1,4 +1,4 @@
-"""One line for a person from each event of plans; pure."""
+"""One line for a person from each event of plans and of attacks on them; pure."""
 
 from __future__ import annotations
 
@@ -41,5 +41,11 @@ PLAN_TEXTS: dict[str, Callable[[Data], str]] = {
     "plan.cancelled": lambda d: f"plan {d['plan']} is wanted no more",
     "plan.stopped": lambda d: f"writing plan {d['plan']} ended ({d['state']}): {d['why']}",
     "plan.run": _run,
+    "grill.begun": lambda d: f"version {d['version']} of plan {d['plan']} is attacked",
+    "grill.finding": lambda d: f"{d['severity']}, {d['angle']}: {d['text']}",
+    "grill.answered": lambda d: f"finding {d['finding']} is {d['answer']}{': ' + d['text'] if d['text'] else ''}",
+    "grill.ended": lambda d: (
+        f"the attack has ended: {len(d['found'])} found, {len(d['resolved'])} resolved, {len(d['remain'])} remain"
+    ),
     "plan.saved": lambda d: f"plan {d['plan']} was copied to {d['path']}",
 }

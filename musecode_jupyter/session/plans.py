@@ -16,6 +16,7 @@ from musecode_jupyter.agents.tasks.graph import TaskSpec
 from musecode_jupyter.runtime.errors import BudgetExceeded, Denied, GitError, LogError, MuseError, UsageProblem
 from musecode_jupyter.session.claims import look_again
 from musecode_jupyter.session.crew import LEAD_NAME
+from musecode_jupyter.session.grills import accepted
 from musecode_jupyter.session.landings import landing_parts
 from musecode_jupyter.session.preflight import MOST_WORKERS, GoalSpec, check_model
 from musecode_jupyter.skills.plan import PlanRunner, PlanTools
@@ -118,7 +119,8 @@ class Plans:
                 "A plan that was made from checks cannot be edited in words: plan anew with other checks."
             )
         self._not_over(plan)
-        if not text.strip() and not record.answers:
+        wishes = accepted(core, plan)
+        if not text.strip() and not record.answers and not wishes:
             raise UsageProblem("What is to change? Give the text: %plan edit TEXT.")
         async with core.exclusive():
             await check_model(core.settings, core.effects)
@@ -135,7 +137,7 @@ class Plans:
                     "text": text.strip(),
                     "agent": record.agent,
                     "commit": head.commit,
-                    "message": edit_message(text.strip(), answers),
+                    "message": edit_message(text.strip(), answers, wishes),
                 },
                 agent="user",
                 cause=(plan,),

@@ -23,6 +23,7 @@ from musecode_jupyter.log.fold import Reducer
 from musecode_jupyter.session.lineage import LineageReducer
 from musecode_jupyter.skills.clause_state import ClausesReducer
 from musecode_jupyter.skills.goal_state import GoalsReducer
+from musecode_jupyter.skills.grill_state import GrillsReducer
 from musecode_jupyter.skills.ground_state import GroundsReducer
 from musecode_jupyter.skills.plan_state import PlansReducer
 from musecode_jupyter.skills.progress_state import ProgressReducer
@@ -59,5 +60,6 @@ def all_reducers() -> list[Reducer[Any]]:
         QueueReducer(),
         GroundsReducer(),
         PlansReducer(),
+        GrillsReducer(),
         LineageReducer(),
     ]

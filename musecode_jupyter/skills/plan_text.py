@@ -40,12 +40,13 @@ def plan_message(text: str, verify: Sequence[str], subjects: str) -> str:
     )
 
 
-def edit_message(text: str, answers: Mapping[str, str]) -> str:
-    """How the wish for a change of the plan is put to its author; `answers` are by question."""
+def edit_message(text: str, answers: Mapping[str, str], flaws: Sequence[str] = ()) -> str:
+    """How the wish for a change of the plan is put to its author; `answers` are by question, `flaws` to be mended."""
     decided = "".join(f"\n- {question} {said}" for question, said in answers.items())
     parts = [
         f"Change the plan: {text}" if text else "Change the plan by what the user has decided.",
         f"The user's answers to your questions:{decided}" if answers else "",
+        "Mend these flaws, which the user agrees are some:" + "".join(f"\n- {flaw}" for flaw in flaws) if flaws else "",
         "Look again where you need to; nothing is changed, no command is run. Hand in the whole plan with "
         "`propose_plan`, then answer in one or two sentences what you changed.",
     ]

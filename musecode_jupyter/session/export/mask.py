@@ -43,7 +43,7 @@ _WORDS: dict[str, frozenset[str]] = {
     "form": frozenset({"exact", "prefix", "tool", "landing", "span", "command", "hunk"}),
     "severity": frozenset({"blocking", "major", "minor", "note"}),
     "side": frozenset({"new", "old"}),
-    "answer": frozenset({"answered", "accepted"}),
+    "answer": frozenset({"answered", "accepted", "rejected"}),
     "emphasis": frozenset(EMPHASES),
     "passes": frozenset({"mechanical", *EMPHASES}),
     "review": frozenset({"off", "mechanical", "full"}),
