@@ -27,7 +27,7 @@ from musecode_jupyter.skills.plan_tool import PROPOSE_PLAN_TOOL
 from musecode_jupyter.tools.builtin import BUILTIN
 from musecode_jupyter.workspace.history import read_history
 
-REPLAYS = 6
+REPLAYS = 7
 """Goes up with every change of the code by which the same answers lead to other commands.
 
 What was recorded under another number is not run again; chain, fold and prompts are checked all the same.
