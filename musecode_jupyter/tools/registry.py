@@ -126,10 +126,12 @@ class Tool:
 def _schema(arguments: type[Arguments]) -> dict[str, Any]:
     """Making it takes a few milliseconds, for each tool and each agent that is made."""
     schema = arguments.model_json_schema(by_alias=False)
-    schema.pop("title", None)
     schema.pop("description", None)
-    for prop in schema.get("properties", {}).values():
-        prop.pop("title", None)
+    # Titles say the names once more, in each prompt.
+    for each in (schema, *schema.get("$defs", {}).values()):
+        each.pop("title", None)
+        for prop in each.get("properties", {}).values():
+            prop.pop("title", None)
     return schema
 
 

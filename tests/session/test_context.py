@@ -35,7 +35,7 @@ from musecode_jupyter.session.replay import prove
 from musecode_jupyter.tools.state import CLOSING
 
 LONG = pytest.mark.skipif("MUSECODE_CRASH_POINTS" not in os.environ, reason="a minute together: run by make crash")
-WINDOW = "9216"
+WINDOW = "10240"
 FILES = {f"f{n}.txt": "".join(f"line {i} of file {n}, with some words\n" for i in range(55)) for n in range(6)}
 READS = [read_call(f"f{n % 6}.txt") for n in range(22)]
 
