@@ -107,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     search.add_argument("--limit", type=int, metavar="N", help="how many at most, the newest; default: 50")
     diff = _on_session(commands, "diff", "what changed between two events", _changes)
     diff.add_argument("range", nargs="?", default="", metavar="A..B", help="default: since the user's last message")
+    _on_session(commands, "cost", "what a session cost, by agent, task, goal and tier", _cost)
     tail = _on_session(commands, "tail", "the last events of a session, also of one that runs", _tail)
     tail.add_argument("-n", "--lines", type=int, default=10, metavar="N", help="how many; default: 10")
     tail.add_argument("-f", "--follow", action="store_true", help="go on with what comes until the session ends")
@@ -452,6 +453,14 @@ def _changes(arguments: argparse.Namespace) -> int:
     begin, end = between(folder, arguments.range)
     text = changes_text(folder, begin, end)
     print(json.dumps({"from": begin, "to": end, "text": text}) if arguments.json else text)
+    return 0
+
+
+def _cost(arguments: argparse.Namespace) -> int:
+    from musecode_jupyter.session.cost import cost_of
+
+    found = cost_of(_folder(arguments))
+    print(json.dumps(found.as_json()) if arguments.json else found.text())
     return 0
 
 

@@ -91,7 +91,7 @@ def test_no_file_names_a_package_registry() -> None:
 
 
 def test_extras_are_the_documented_ones() -> None:
-    assert set(PROJECT["optional-dependencies"]) == {"local", "kernels", "cluster", "dev"}
+    assert set(PROJECT["optional-dependencies"]) == {"local", "kernels", "cluster", "prices", "dev"}
 
 
 def test_every_dependency_is_pinned_for_the_tests() -> None:

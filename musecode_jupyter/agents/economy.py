@@ -8,7 +8,8 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from musecode_jupyter.log.events import Event
-from musecode_jupyter.models.catalogue import Price
+from musecode_jupyter.models.prices import Price
+from musecode_jupyter.runtime.money import in_usd
 from musecode_jupyter.tools.state import CLOSING
 
 Action = Literal["keep", "compact", "reseed", "retire"]
@@ -156,9 +157,14 @@ class ModelUse(BaseModel):
     input: int = 0
     cached: int = 0
     output: int = 0
-    usd: float = 0.0
+    microusd: int = 0
     calls: int = 0
     estimated: int = 0
+
+    @property
+    def usd(self) -> float:
+        """Money in USD."""
+        return in_usd(self.microusd)
 
 
 class AgentUse(BaseModel):
@@ -278,7 +284,7 @@ class EconomyReducer:
         elif kind == "model.retried" and data["request"] in state.open:
             model, _ = state.open[data["request"]]
             use = self._of(state, event.agent).models.setdefault(model, ModelUse())
-            use.usd += data.get("cost_usd", 0.0)
+            use.microusd += data.get("cost_microusd", 0)
             use.input += data.get("tokens", 0)
         elif kind == "session.forked":
             state.open = {seq: (model, 0) for seq, (model, _) in state.open.items()}
@@ -299,7 +305,7 @@ class EconomyReducer:
 
     def _used(self, use: ModelUse, event: Event, reserved: int) -> None:
         data = event.data
-        use.usd += data["cost_usd"]
+        use.microusd += data["cost_microusd"]
         if event.kind != "model.completed":
             use.input += data.get("tokens", 0)
             return

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from pydantic import TypeAdapter
 
-from musecode_jupyter.guard.ledger import LedgerState, Scope, Scopes, check_scopes
+from musecode_jupyter.guard.ledger import LedgerState
 from musecode_jupyter.guard.patience import Failures
+from musecode_jupyter.guard.scopes import Scopes, check_scopes, scopes_of
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
-from musecode_jupyter.models.catalogue import ModelInfo, Price, cost
+from musecode_jupyter.models.catalogue import ModelInfo, cost
 from musecode_jupyter.models.chat import ChatClient
 from musecode_jupyter.models.endpoint import Endpoint, encoder, make_client
 from musecode_jupyter.models.local import LocalModel
 from musecode_jupyter.models.model_file import LocalModelFile
+from musecode_jupyter.models.prices import Price
 from musecode_jupyter.models.types import (
     Final,
     Item,
@@ -51,24 +53,24 @@ class Completion:
 class _Call:
     """One request from its event to its settlement.
 
-    `usd` and `tokens` are its reserve, the worst case of one attempt; `owed` says that the attempt under way, or the
-    last one, may be charged for and is not yet in the log.
+    `microusd` and `tokens` are its reserve, the worst case of one attempt; `owed` says that the attempt under way, or
+    the last one, may be charged for and is not yet in the log.
     """
 
     request: ModelRequest
     seq: int
     agent: str
     turn: int
-    usd: float
+    microusd: int
     tokens: int
     attempts: int = 0
     ttft: float | None = None
     owed: bool = False
 
     @property
-    def estimate(self) -> dict[str, float | int]:
+    def estimate(self) -> dict[str, int]:
         """What is owed, as the events say it: the reserve, or surely nothing."""
-        return {"cost_usd": self.usd if self.owed else 0.0, "tokens": self.tokens if self.owed else 0}
+        return {"cost_microusd": self.microusd if self.owed else 0, "tokens": self.tokens if self.owed else 0}
 
 
 def digest_of(body: bytes) -> str:
@@ -98,6 +100,7 @@ class Gate:
     """Owner of the model client (and of the embedded model's server); used on the runtime thread.
 
     `before_wait` is called with the agent before each wait for another attempt, and raises what is to end the request.
+    `before` is awaited before a request is built, to learn what `scopes` must know of the world.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class Gate:
         scopes: Scopes,
         local_file: LocalModelFile | None = None,
         before_wait: Callable[[str], None] = lambda _agent: None,
+        before: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._log = log
         self._effects = effects
@@ -119,6 +123,7 @@ class Gate:
         self._scopes = scopes
         self._client: ModelClient | None = None
         self._before_wait = before_wait
+        self._before = before
         self._connecting = asyncio.Lock()
         self._waits: dict[str, asyncio.Future[None]] = {}
 
@@ -144,6 +149,8 @@ class Gate:
         its model.requested event: `complete` logs the request before its first wait.
         """
         await self._connect()
+        if self._before is not None:
+            await self._before()
 
     async def complete(
         self,
@@ -169,8 +176,8 @@ class Gate:
         body = client.body(request)
         prompt = estimate_tokens(body, [item for item in request.items if isinstance(item, Picture)])
         tokens = prompt + request.max_output_tokens
-        usd = cost(self.info, Usage(input=prompt, output=request.max_output_tokens))
-        self._reserve(agent, usd, tokens)
+        microusd = cost(self.price, Usage(input=prompt, output=request.max_output_tokens))
+        self._reserve(agent, microusd, tokens)
         event = self._log.post(
             "model.requested",
             {
@@ -187,7 +194,7 @@ class Gate:
                 "origin": client.origin,
                 "digest": digest_of(body),
                 "bytes": len(body),
-                "reserved_usd": usd,
+                "reserved_microusd": microusd,
                 "reserved_tokens": tokens,
                 "purpose": purpose,
             },
@@ -195,21 +202,12 @@ class Gate:
             turn=turn,
             cause=cause,
         )
-        return await self._settle(_Call(request, event.seq, agent, turn, usd, tokens), client)
+        return await self._settle(_Call(request, event.seq, agent, turn, microusd, tokens), client)
 
-    def _reserve(self, agent: str, usd: float, tokens: int) -> None:
+    def _reserve(self, agent: str, microusd: int, tokens: int) -> None:
         ledger = self._log.state("ledger")
         assert isinstance(ledger, LedgerState)
-        session = Scope(
-            "this session",
-            ledger.limit_usd,
-            ledger.total.usd + ledger.reserved_usd,
-            ledger.limit_tokens,
-            ledger.total.tokens + ledger.reserved_tokens,
-            kind="session ",
-            remedy="`%muse budget` sets what the whole session may use: raise that to go on.",
-        )
-        check_scopes([session, *self._scopes(agent)], usd, tokens)
+        check_scopes([*scopes_of(ledger, agent), *self._scopes(agent)], microusd, tokens)
 
     async def _send(self, call: _Call, client: ModelClient) -> Final:
         """Attempt after attempt, each failure in the log while it is waited; ModelError after the last."""
@@ -239,7 +237,7 @@ class Gate:
                     raise
                 if call.owed:
                     # The reserve covers the attempt that failed; the next one needs one of its own.
-                    self._reserve(call.agent, call.usd, call.tokens)
+                    self._reserve(call.agent, call.microusd, call.tokens)
                 failed = {"attempt": call.attempts, "error": str(error), "error_kind": error.kind, "wait_s": wait}
                 self._post(call, "model.retried", **failed, **call.estimate, **changed)
                 call.owed = False
@@ -286,7 +284,7 @@ class Gate:
                 "reason": final.reason,
                 "items": [item.model_dump(mode="json") for item in final.items],
                 "usage": None if final.usage is None else final.usage.model_dump(),
-                "cost_usd": call.usd if final.usage is None else cost(self.info, final.usage),
+                "cost_microusd": call.microusd if final.usage is None else cost(self.price, final.usage),
                 "served_model": final.model,
                 "response_id": final.response_id,
             }

@@ -1,25 +1,29 @@
-"""What has been spent and reserved, folded from the log: tokens, money and calls, in total and per agent."""
+"""What has been spent and reserved, folded from the log: money, tokens, calls, in total, by agent and by task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
 
 from pydantic import BaseModel, Field
 
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Slice
-from musecode_jupyter.runtime.errors import BudgetExceeded
+from musecode_jupyter.runtime.money import in_usd
 
 
 class Spent(Slice):
-    """Money in USD, tokens as the server counted them (`estimated_calls` had no usage), calls that were settled.
+    """Micro-dollars, tokens as the server counted them (`estimated_calls` had no usage), calls that were settled.
 
-    Where the server counted none, but may charge, `usd` and `input` hold the reserve: after a missing usage, and after
-    an attempt or request that broke off.
+    `reserved` sums the worst cases of those that were settled; `tools` counts calls of tools that began, `processes`
+    those of them that were to start one.
+
+    Where the server counted none, but may charge, `microusd` and `input` hold the reserve: after a missing usage, and
+    after an attempt or request that broke off.
     """
 
-    usd: float = 0.0
+    microusd: int = 0
     input: int = 0
     cached: int = 0
     output: int = 0
@@ -28,6 +32,14 @@ class Spent(Slice):
     failed: int = 0
     estimated_calls: int = 0
     seconds: float = 0.0
+    reserved: int = 0
+    tools: int = 0
+    processes: int = 0
+
+    @property
+    def usd(self) -> float:
+        """Money in USD."""
+        return in_usd(self.microusd)
 
     @property
     def tokens(self) -> int:
@@ -39,29 +51,88 @@ class Reserve(BaseModel):
     """Worst case of a request that is under way."""
 
     agent: str
-    usd: float
+    microusd: int
     tokens: int
     view: int | None
+    task: int | None = None
+
+    @property
+    def usd(self) -> float:
+        """Money in USD."""
+        return in_usd(self.microusd)
+
+
+class Limit(BaseModel):
+    """Limits of one scope: micro-dollars, tokens, tool calls, model calls (`steps`), hours, processes; None: none."""
+
+    microusd: int | None = None
+    tokens: int | None = None
+    calls: int | None = None
+    steps: int | None = None
+    hours: float | None = None
+    processes: int | None = None
 
 
 class LedgerState(BaseModel):
-    """`open` by seq of model.requested."""
+    """`open` by seq of model.requested; `limits` by scope: session, agent NAME, task NUMBER, day.
+
+
+    `tasks` has the task that each agent works on or reviews. `ran` has the seconds of all generations but this one,
+    which began at `since` and was last seen at `seen`: the time in which no process has the session open is not in it.
+    """
 
     total: Spent = Field(default_factory=Spent)
     by_agent: dict[str, Spent] = Field(default_factory=dict)
+    by_task: dict[int, Spent] = Field(default_factory=dict)
+    by_day: dict[str, Spent] = Field(default_factory=dict)
     open: dict[int, Reserve] = Field(default_factory=dict)
-    limit_usd: float | None = None
-    limit_tokens: int | None = None
+    limits: dict[str, Limit] = Field(default_factory=dict)
+    tasks: dict[str, int] = Field(default_factory=dict)
+    ran: float = 0.0
+    since: str = ""
+    seen: str = ""
+
+    @property
+    def limit_microusd(self) -> int | None:
+        """Limit of the whole session in micro-dollars."""
+        return self.limits.get("session", Limit()).microusd
+
+    @property
+    def limit_tokens(self) -> int | None:
+        """Limit of the whole session in tokens."""
+        return self.limits.get("session", Limit()).tokens
+
+    def spent_by(self, agent: str, task: int | None, day: str) -> list[Spent]:
+        """All that count what `agent` spends on `task` on that day (UTC, as the times of events are)."""
+        mine = [self.total, self.by_agent.setdefault(agent, Spent()), self.by_day.setdefault(day, Spent())]
+        return mine if task is None else [*mine, self.by_task.setdefault(task, Spent())]
+
+    def seconds(self, now: datetime) -> float:
+        """Seconds in which a process had the session open, up to `now`."""
+        return self.ran + (_between(self.since, now) if self.since else 0.0)
+
+    @property
+    def limit_usd(self) -> float | None:
+        """Limit of the whole session in USD."""
+        return None if self.limit_microusd is None else in_usd(self.limit_microusd)
+
+    @property
+    def reserved_microusd(self) -> int:
+        """Sum of the open reserves in micro-dollars."""
+        return sum(reserve.microusd for reserve in self.open.values())
 
     @property
     def reserved_usd(self) -> float:
         """Sum of the open reserves in USD."""
-        return sum(reserve.usd for reserve in self.open.values())
+        return in_usd(self.reserved_microusd)
 
     @property
     def reserved_tokens(self) -> int:
         """Sum of the open reserves in tokens."""
         return sum(reserve.tokens for reserve in self.open.values())
+
+
+_WORK = frozenset({"task.leased", "task.done", "task.abandoned", "critique.asked"})
 
 
 class LedgerReducer:
@@ -71,7 +142,8 @@ class LedgerReducer:
     kinds = frozenset(
         {
             *("model.requested", "model.retried", "model.completed", "model.failed", "model.abandoned"),
-            *("session.forked", "budget.set"),
+            *("session.opened", "session.resumed", "session.forked", "budget.set", "tool.started"),
+            *_WORK,
         }
     )
 
@@ -80,29 +152,65 @@ class LedgerReducer:
 
     def apply(self, state: LedgerState, event: Event) -> None:
         data = event.data
-        if event.kind == "model.requested":
+        if event.kind in {"session.opened", "session.resumed"}:
+            if state.since:
+                state.ran += _between(state.since, datetime.fromisoformat(state.seen))
+            state.since = event.ts
+        elif event.kind == "model.requested":
             state.open[event.seq] = Reserve(
-                agent=event.agent, usd=data["reserved_usd"], tokens=data["reserved_tokens"], view=data["view"]
+                agent=event.agent,
+                microusd=data["reserved_microusd"],
+                tokens=data["reserved_tokens"],
+                view=data["view"],
+                task=state.tasks.get(event.agent),
             )
         elif event.kind == "model.retried":
-            for spent in (state.total, state.by_agent.setdefault(event.agent, Spent())):
+            open_now = state.open.get(data["request"])
+            for spent in state.spent_by(event.agent, open_now.task if open_now else None, event.ts[:10]):
                 _estimate(spent, event)
         elif event.kind in {"model.completed", "model.failed", "model.abandoned"}:
             reserve = state.open.pop(data["request"], None)
-            for spent in (state.total, state.by_agent.setdefault(event.agent, Spent())):
+            for spent in state.spent_by(event.agent, reserve.task if reserve else None, event.ts[:10]):
                 _settle(spent, event, reserve)
         elif event.kind == "session.forked":
             # They are settled in the session that sent them: counted here too, money would be spent twice.
             for reserve in state.open.values():
-                reserve.usd, reserve.tokens = 0.0, 0
+                reserve.microusd, reserve.tokens = 0, 0
+            state.by_day = {}
         elif event.kind == "budget.set":
-            state.limit_usd, state.limit_tokens = data["usd"], data["tokens"]
+            scope, name = data.get("scope", "session"), data.get("name", "")
+            limits = {name: value for name, value in data.items() if name in Limit.model_fields}
+            state.limits[f"{scope} {name}".rstrip()] = Limit(**limits)
+        elif event.kind == "tool.started":
+            for spent in state.spent_by(event.agent, state.tasks.get(event.agent), event.ts[:10]):
+                spent.tools += 1
+                spent.processes += data["effect"] == "process"
+        elif event.kind in _WORK:
+            _work(state, event.kind, data)
+        if event.kind in self.kinds:
+            state.seen = event.ts
+
+
+def _work(state: LedgerState, kind: str, data: Mapping[str, Any]) -> None:
+    """Who works on which task from here on; whoever reviews its work spends for it too."""
+    if kind in {"task.leased", "critique.asked"}:
+        state.tasks.pop(data["agent"], None)
+        if data.get("task") is not None:
+            state.tasks[data["agent"]] = data["task"]
+    else:
+        state.tasks = {agent: task for agent, task in state.tasks.items() if task != data["task"]}
+
+
+def _between(start: str, end: datetime) -> float:
+    # A clock that was set back takes nothing away.
+    return max(0.0, (end - datetime.fromisoformat(start)).total_seconds())
 
 
 def _settle(spent: Spent, event: Event, reserve: Reserve | None) -> None:
     data = event.data
+    spent.reserved += reserve.microusd if reserve else 0
     if event.kind == "model.completed":
-        spent.usd += data["cost_usd"]
+        spent.microusd += data["cost_microusd"]
         spent.calls += 1
         spent.seconds += data["seconds"]
         usage = data["usage"]
@@ -121,43 +229,5 @@ def _settle(spent: Spent, event: Event, reserve: Reserve | None) -> None:
 
 def _estimate(spent: Spent, event: Event) -> None:
     """Count what an attempt or request without an end may have cost; older events say no tokens."""
-    spent.usd += event.data.get("cost_usd", 0.0)
+    spent.microusd += event.data.get("cost_microusd", 0)
     spent.input += event.data.get("tokens", 0)
-
-
-@dataclass(frozen=True)
-class Scope:
-    """One budget: its name, its limits (None: no limit) and what is used or reserved of it already.
-
-    `kind` begins the scope that the error names, and `remedy` says what to do.
-    """
-
-    name: str
-    limit_usd: float | None
-    used_usd: float
-    limit_tokens: int | None
-    used_tokens: int
-    kind: str = ""
-    remedy: str = "Raise the budget to go on."
-
-
-Scopes = Callable[[str], list[Scope]]
-
-
-def check_scopes(scopes: list[Scope], usd: float, tokens: int) -> None:
-    """Raise BudgetExceeded if `usd` or `tokens` more would go over a limit of any scope."""
-    for scope in scopes:
-        if scope.limit_usd is not None and scope.used_usd + usd > scope.limit_usd:
-            raise BudgetExceeded(
-                f"The next model call could cost {usd:.4f} USD; {scope.used_usd:.4f} of {scope.limit_usd:g} USD "
-                f"({scope.name}) are used or reserved. {scope.remedy}",
-                scope=f"{scope.kind}usd",
-                needed=scope.used_usd + usd,
-            )
-        if scope.limit_tokens is not None and scope.used_tokens + tokens > scope.limit_tokens:
-            raise BudgetExceeded(
-                f"The next model call could take {tokens} tokens; {scope.used_tokens} of {scope.limit_tokens} "
-                f"({scope.name}) are used or reserved. {scope.remedy}",
-                scope=f"{scope.kind}tokens",
-                needed=scope.used_tokens + tokens,
-            )

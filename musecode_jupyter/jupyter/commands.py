@@ -25,7 +25,7 @@ from musecode_jupyter.jupyter.rule_words import rules, trust
 from musecode_jupyter.runtime.errors import LogReadOnly, UsageProblem
 from musecode_jupyter.session import GoalHandle, GoalResult, Session
 from musecode_jupyter.session.agents_view import agents_lines
-from musecode_jupyter.session.context import cost_text, pin
+from musecode_jupyter.session.context import pin
 from musecode_jupyter.session.fork import lineage_of
 from musecode_jupyter.session.lines import events_table
 from musecode_jupyter.session.summary import BEHIND, summarise
@@ -305,7 +305,7 @@ def _rewind(host: Host, rest: str) -> None:
 
 
 def _cost(host: Host, _rest: str) -> None:
-    print(host.opened().read(cost_text))
+    print(host.opened().cost.text())
     before = host.opened().read(lambda core: before_fork_text(lineage_of(core)))
     if before:
         print(before)

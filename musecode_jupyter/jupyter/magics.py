@@ -158,7 +158,8 @@ class MuseMagics(Magics):  # type: ignore[misc]
         map [PATH|SYMBOL|WORDS] ·
         claims [--why N · retract N [WHY]] · critiques [answer N TEXT · accept N · withdraw N] ·
         undo LANDING · worktrees [reclaim [NAME] · quarantine NAME [WHY]] · diff [SEQ..SEQ] · cost ·
-        budget [5usd] [--tokens N] · pin SEQ · unpin SEQ · rules [add session|workspace 'COMMAND PREFIX' · remove N] ·
+        budget [5usd] [--tokens N] [--calls N] [--hours H] [--agent NAME] [--day] · pin SEQ · unpin SEQ ·
+        rules [add session|workspace 'COMMAND PREFIX' · remove N] ·
         trust [on|off] · resume [ID] · sessions [--workspace [DIR]] · fork SEQ · rewind SEQ · verify ·
         export FORMAT PATH [--redacted] [--force] · doctor · close
         """

@@ -85,7 +85,7 @@ class SessionForked(Payload):
     digest: str = Field(description="as in state.digest, after event `seq`")
     slices: dict[str, str] = Field(default_factory=dict, description="digest of each slice")
     shapes: dict[str, str] = Field(default_factory=dict, description="shape of each slice, as in state.digest")
-    usd: float = Field(description="what was spent before, and is the parent's spending too")
+    microusd: int = Field(description="what was spent before, and is the parent's spending too")
     tokens: int
     calls: int = Field(description="model calls that were settled before")
     rewind: bool = Field(default=False, description="whether the parent ended with this, by %muse rewind")
@@ -244,7 +244,7 @@ class ModelRequested(Payload):
     origin: str = Field(default="", description="digest of endpoint and key, decides which reasoning items are sent")
     digest: str = Field(description="BLAKE2b-128 of the request bytes")
     bytes: int
-    reserved_usd: float
+    reserved_microusd: int
     reserved_tokens: int
     purpose: str = ""
 
@@ -257,7 +257,7 @@ class ModelCompleted(Payload):
     reason: str | None = None
     items: list[dict[str, Any]]
     usage: dict[str, int] | None
-    cost_usd: float
+    cost_microusd: int
     estimated: bool = Field(description="true where the server sent no usage and the reserve was kept")
     ttft_s: float | None
     seconds: float
@@ -274,7 +274,7 @@ class ModelFailed(Payload):
     error_kind: str
     attempts: int
     seconds: float
-    cost_usd: float = Field(default=0.0, description="estimate for the last attempt, if it may be charged for")
+    cost_microusd: int = Field(default=0, description="estimate for the last attempt, if it may be charged for")
     tokens: int = Field(default=0, description="the same in tokens")
 
 
@@ -286,7 +286,7 @@ class ModelRetried(Payload):
     error: str
     wait_s: float
     error_kind: str = ""
-    cost_usd: float = Field(default=0.0, description="estimate for this attempt, if it may be charged for")
+    cost_microusd: int = Field(default=0, description="estimate for this attempt, if it may be charged for")
     tokens: int = Field(default=0, description="the same in tokens")
     origin: str | None = Field(
         default=None, description="set where the server refused reasoning items: what is sent now has none of before"
@@ -300,7 +300,7 @@ class ModelAbandoned(Payload):
 
     request: int
     why: str
-    cost_usd: float
+    cost_microusd: int
     tokens: int = Field(default=0, description="the same in tokens")
 
 
@@ -483,7 +483,7 @@ class GoalSet(Payload):
     agent: str
     branch: str | None = Field(description="the user's branch; none when HEAD is detached, or not known yet")
     base: str = Field(description="the user's commit from which the work starts; empty: goal.based gives it")
-    usd: float | None = None
+    microusd: int | None = None
     tokens: int | None = None
     calls: int | None = None
     hours: float | None = None
@@ -521,7 +521,7 @@ class GoalBased(Payload):
 class GoalLimits(Payload):
     """Limits of a goal; a missing one is no limit."""
 
-    usd: float | None = None
+    microusd: int | None = None
     tokens: int | None = None
     calls: int | None = None
     hours: float | None = None
@@ -602,10 +602,16 @@ class GoalStopped(Payload):
 
 
 class BudgetSet(Payload):
-    """Limits of the session; a missing one is no limit."""
+    """All limits of a scope from here on; a missing one is no limit. Those of goals are in goal.set and goal.edited."""
 
-    usd: float | None = None
+    scope: Literal["session", "agent", "task", "day"] = "session"
+    name: str = Field(default="", description="the agent, or the number of the task")
+    microusd: int | None = None
     tokens: int | None = None
+    calls: int | None = Field(default=None, description="tool calls")
+    steps: int | None = Field(default=None, description="model calls")
+    hours: float | None = Field(default=None, description="in which a process has the session open")
+    processes: int | None = Field(default=None, description="processes that tools start")
 
 
 class BudgetExceededEvent(Payload):
@@ -613,7 +619,9 @@ class BudgetExceededEvent(Payload):
 
     scope: str
     why: str
-    needed: float | None = Field(default=None, description="the least limit that would have let the step pass")
+    needed: float | None = Field(
+        default=None, description="the least limit that would have let the step pass; of money, micro-dollars"
+    )
 
 
 class SecretRedacted(Payload):

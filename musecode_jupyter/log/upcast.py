@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from musecode_jupyter.log.events import SCHEMA_VERSION, Event
+from musecode_jupyter.runtime.money import limit_microusd, spent_microusd
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -36,8 +37,48 @@ def _state_digest_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "shapes": {name: form for name, form in _SHAPES_OF_1.items() if name in slices}}
 
 
+# Up to version 2 money was dollars with a fraction.
+def _spent_2(*names: str) -> Upcaster:
+    """What was spent, or reserved, or asked for, under these names."""
+
+    def upgraded(data: dict[str, Any]) -> dict[str, Any]:
+        kept = {name: value for name, value in data.items() if name not in names}
+        return kept | {_micro(name): spent_microusd(data[name]) for name in names if name in data}
+
+    return upgraded
+
+
+def _limits_2(data: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in data.items() if name != "usd"}
+    if "usd" in data:
+        kept["microusd"] = None if data["usd"] is None else limit_microusd(data["usd"])
+    return kept
+
+
+def _edited_2(data: dict[str, Any]) -> dict[str, Any]:
+    return {**data, "old": _limits_2(data["old"]), "new": _limits_2(data["new"])}
+
+
+def _exceeded_2(data: dict[str, Any]) -> dict[str, Any]:
+    money = data["scope"].endswith("usd") and data.get("needed") is not None
+    return {**data, "needed": spent_microusd(data["needed"])} if money else data
+
+
+def _micro(name: str) -> str:
+    return f"{name.removesuffix('usd')}microusd"
+
+
 UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("state.digest", 1): _state_digest_1,
+    ("model.requested", 2): _spent_2("reserved_usd"),
+    **{
+        (kind, 2): _spent_2("cost_usd")
+        for kind in ("model.completed", "model.failed", "model.retried", "model.abandoned")
+    },
+    ("session.forked", 2): _spent_2("usd"),
+    **{(kind, 2): _limits_2 for kind in ("goal.set", "budget.set")},
+    ("goal.edited", 2): _edited_2,
+    ("budget.exceeded", 2): _exceeded_2,
 }
 """By kind and version of the schema: from the data of that version to that of the next, without changing its argument.
 

@@ -1,11 +1,13 @@
-"""The models that are known: ids, prices, tiers, limits and what each can do."""
+"""The models that are known: ids, tiers, limits and what each can do; their prices are in prices.json."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Final, Literal, cast
 
+from musecode_jupyter.models.prices import DATED, PRICES, Price, other_makers_price
 from musecode_jupyter.models.types import Usage
 from musecode_jupyter.runtime.errors import ConfigurationError
 
@@ -22,15 +24,6 @@ MOST_ANSWER: Final = 16_384
 LEAST_CONTEXT: Final = 2_048
 
 _EFFORTS: Final = ("minimal", "low", "medium", "high", "xhigh")
-
-
-@dataclass(frozen=True)
-class Price:
-    """US dollars per million tokens; `cached` is for input that the server had cached."""
-
-    input: float
-    cached: float
-    output: float
 
 
 @dataclass(frozen=True)
@@ -71,10 +64,9 @@ class ModelInfo:
 
 
 def _spark(model: str, tier: Tier, efforts: tuple[str, ...] = _EFFORTS) -> ModelInfo:
-    price = Price(1.25, 0.15, 4.25) if tier == "standard" else Price(0.10, 0.002, 0.20)
     return ModelInfo(
         id=model,
-        price=price,
+        price=PRICES[model],
         tier=tier,
         context=1_048_576,
         max_output=131_072,
@@ -98,7 +90,7 @@ CATALOGUE: Final[dict[str, ModelInfo]] = {
         _spark("muse-spark-1.2-contributor", "contributor"),
         ModelInfo(
             id=LOCAL_MODEL,
-            price=Price(0.0, 0.0, 0.0),
+            price=PRICES[LOCAL_MODEL],
             tier="local",
             context=32_768,
             max_output=4_096,
@@ -112,6 +104,14 @@ CATALOGUE: Final[dict[str, ModelInfo]] = {
         ),
     )
 }
+
+
+def contributor_price(model: str) -> Price | None:
+    """What the contributor tier of `model` costs; None where there is none, as for a local one or another maker's."""
+    if tier_of(model) == "contributor":
+        return CATALOGUE[model].price if model in CATALOGUE else None
+    known = CATALOGUE.get(f"{model}-contributor")
+    return None if known is None else known.price
 
 
 def tier_of(model: str) -> Tier:
@@ -157,9 +157,11 @@ def lookup(
     price = parse_price(price_override) if price_override else None
     known = CATALOGUE.get(model)
     if known is None and price is None:
+        price = other_makers_price(model)
+    if known is None and price is None:
         raise ConfigurationError(
-            f'the price of model {model!r} is unknown: set MUSECODE_PRICE="in/cached/out" in USD per million '
-            'tokens ("0/0/0" for a server of your own)'
+            f"the price of model {model!r} is unknown (table of {DATED}; the extra `prices` knows other makers'): set "
+            'MUSECODE_PRICE="in/cached/out" in USD per million tokens ("0/0/0" for a server of your own)'
         )
     info = known or ModelInfo(
         id=model,
@@ -215,9 +217,12 @@ def parse_price(text: str) -> Price:
     return Price(*numbers)
 
 
-def cost(info: ModelInfo, usage: Usage) -> float:
-    """US dollars for one call; cached and written tokens are part of the input, reasoning tokens part of the output."""
-    price = info.price
+def cost(price: Price, usage: Usage) -> int:
+    """Micro-dollars for one call, rounded up; cached and written tokens are part of the input, reasoning of the output.
+
+    A price in dollars per million tokens is one in micro-dollars per token. It is taken as it is written in decimals.
+    """
+    into, cached, out = (Fraction(repr(each)) for each in (price.input, price.cached, price.output))
     fresh = max(0, usage.input - usage.cached - usage.written)
-    into = fresh * price.input + usage.cached * price.cached + usage.written * price.input * CACHE_WRITE
-    return (into + usage.output * price.output) / 1e6
+    written = usage.written * Fraction(CACHE_WRITE)
+    return math.ceil((fresh + written) * into + usage.cached * cached + usage.output * out)

@@ -64,7 +64,8 @@ class ModelError(MuseError):
 class BudgetExceeded(MuseError):
     """The next step would go over a budget. `scope` names which: usd, tokens, calls, steps or hours.
 
-    `needed` is the least limit that would have let the step pass, None where that is not known.
+    `needed` is the least limit that would have let the step pass (of money, in micro-dollars), None where that is not
+    known.
     """
 
     def __init__(self, message: str, *, scope: str, needed: float | None = None) -> None:

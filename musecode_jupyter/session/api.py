@@ -24,6 +24,7 @@ from musecode_jupyter.runtime.loop import RuntimeThread
 from musecode_jupyter.session import claims, goals, landings, looks, roles, time_travel, worktrees
 from musecode_jupyter.session.clauses import clauses_of
 from musecode_jupyter.session.core import SessionCore
+from musecode_jupyter.session.cost import CostReport, cost_of
 from musecode_jupyter.session.files_at import session_at
 from musecode_jupyter.session.fork import make_fork, settled, take_away
 from musecode_jupyter.session.grills import grill
@@ -471,6 +472,11 @@ class Session:
             return notices
 
         return self.read(take)
+
+    @property
+    def cost(self) -> CostReport:
+        """What the session cost so far, from its log; shown as a table in a notebook."""
+        return cost_of(self.folder)
 
     def events(self, since: int = 0) -> list[Event]:
         """The durable events from `since` on."""

@@ -77,7 +77,7 @@ def _steps(core: SessionCore, goal: int, agent: str) -> Steps:
     used = state.used.get(goal, Used())
     made = max(1, record.model_calls)
     limits = (
-        (record.limit_usd, used.usd, record.used_usd / made),
+        (record.limit_microusd, used.microusd, record.used_microusd / made),
         (record.limit_tokens, used.tokens, record.used_tokens / made),
         (record.limit_steps, used.steps, 1.0),
         (record.limit_calls, used.calls, 1.0),
@@ -99,9 +99,9 @@ def _has_room(core: SessionCore, goal: int, agent: str) -> bool:
     request = core.log.get(core.log.get(last).data["request"]).data
     open_now = [reserve for reserve in core.ledger.open.values() if reserve.agent in record.agents]
     at_once = 1 + len(REVIEWERS)
-    usd = record.used_usd + sum(each.usd for each in open_now) + at_once * request["reserved_usd"]
+    reserved = sum(each.microusd for each in open_now) + at_once * request["reserved_microusd"]
     tokens = record.used_tokens + sum(each.tokens for each in open_now) + at_once * request["reserved_tokens"]
-    return (record.limit_usd is None or usd <= record.limit_usd) and (
+    return (record.limit_microusd is None or record.used_microusd + reserved <= record.limit_microusd) and (
         record.limit_tokens is None or tokens <= record.limit_tokens
     )
 

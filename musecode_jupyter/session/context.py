@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from musecode_jupyter.agents.compaction import ContextKeeper
 from musecode_jupyter.agents.context import SPEAKING
 from musecode_jupyter.agents.conversations import Conversations
-from musecode_jupyter.agents.economy import AgentUse, EconomyState, ModelUse, decide
+from musecode_jupyter.agents.economy import AgentUse, EconomyState, decide
 from musecode_jupyter.agents.mind import Task
-from musecode_jupyter.guard.ledger import Spent
 from musecode_jupyter.runtime.errors import UsageProblem
 
 if TYPE_CHECKING:
@@ -56,42 +55,6 @@ def _told(core: SessionCore, name: str, use: AgentUse) -> list[str]:
 def _cold(core: SessionCore, name: str) -> str:
     tokens, usd = economy_of(core).counterfactual(name)
     return f"a new agent for each piece of work would have read about {tokens} tokens again, for {usd:.4f} USD"
-
-
-def cost_text(core: SessionCore) -> str:
-    """What each agent used of each model, the total, and what cold starts would have cost; ~ marks estimates."""
-    lines: list[str] = []
-    economy = economy_of(core)
-    for name, spent in core.ledger.by_agent.items():
-        lines.append(f"{name}: {_spent(spent)}")
-        use = economy.agents.get(name) or AgentUse()
-        if len(use.models) > 1:
-            lines += [f"  {model}: {_used(each)}" for model, each in use.models.items()]
-        if use.cold_tokens:
-            lines.append(f"  {_cold(core, name)}")
-    lines.append(f"total: {_spent(core.ledger.total)}")
-    return "\n".join(lines)
-
-
-def _spent(spent: Spent) -> str:
-    notes = [f"{spent.failed} failed"] if spent.failed else []
-    notes += [f"{spent.estimated_calls} estimated"] if spent.estimated_calls else []
-    told = f" ({', '.join(notes)})" if notes else ""
-    return f"{_usd(spent)}, {spent.calls} calls, {_tokens(spent.input, spent.cached, spent.output)}{told}"
-
-
-def _used(use: ModelUse) -> str:
-    mark = "~" if use.estimated else ""
-    return f"{mark}{use.usd:.4f} USD, {use.calls} calls, {_tokens(use.input, use.cached, use.output)}"
-
-
-def _usd(spent: Spent) -> str:
-    return f"{'~' if spent.estimated_calls else ''}{spent.usd:.4f} USD"
-
-
-def _tokens(read: int, cached: int, written: int) -> str:
-    share = 100 * cached / read if read else 0
-    return f"{read} tokens in ({share:.0f}% cached), {written} out"
 
 
 async def pin(core: SessionCore, item: int, *, pinned: bool) -> str:

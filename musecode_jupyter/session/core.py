@@ -20,10 +20,11 @@ from musecode_jupyter.agents.mind import Mind, Task
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.guard.approvals import Approvals
 from musecode_jupyter.guard.gate import Gate
-from musecode_jupyter.guard.ledger import LedgerState, Scope
+from musecode_jupyter.guard.ledger import LedgerState
 from musecode_jupyter.guard.policy import Policy
 from musecode_jupyter.guard.rules import Rules
 from musecode_jupyter.guard.sandbox import Sandbox
+from musecode_jupyter.guard.scopes import check_step
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.redaction import Redactor
@@ -42,9 +43,11 @@ from musecode_jupyter.runtime.errors import (
 from musecode_jupyter.runtime.loop import assert_runtime_thread
 from musecode_jupyter.session import goals
 from musecode_jupyter.session.beside import make_batches, make_verifier, run_beside
+from musecode_jupyter.session.budget import goal_scopes
 from musecode_jupyter.session.claims import heed, send_corrections
 from musecode_jupyter.session.clauses import hide_held
 from musecode_jupyter.session.crew import LEAD_NAME, make_agents, make_crew, take_up
+from musecode_jupyter.session.day import Day
 from musecode_jupyter.session.goal_queue import GoalQueue, waits
 from musecode_jupyter.session.goal_watch import check_progress, share, warn
 from musecode_jupyter.session.ground import settle, take_in
@@ -105,6 +108,7 @@ class SessionCore:
         self.id = log.folder.name
         self._effects = effects
         self._home = settings.home_or_default()
+        self.day = Day(self)
         environ = effects.environ()
         endpoint = settings.endpoint(environ)
         info = settings.info(endpoint)
@@ -114,7 +118,8 @@ class SessionCore:
             effects=effects,
             endpoint=endpoint,
             info=info,
-            scopes=self._scopes,
+            scopes=partial(goal_scopes, self),
+            before=self.day.refresh,
             local_file=local_file,
             before_wait=self._rest_agent,
         )
@@ -274,6 +279,7 @@ class SessionCore:
                 **data,
             },
         )
+        await self.day.open()
         try:
             repository = (await self.git()).common_dir
         except MuseError:
@@ -614,6 +620,7 @@ class SessionCore:
             self._rest(task.goal)
             check_limits(self.record(task.goal), self._effects.now(), share(self, task.goal))
             check_progress(self, task)
+        check_step(self.ledger, task.agent, self._effects.now())
         send_corrections(self)
         self.batches.before_step(task)
         self.verifier.before_step(task)
@@ -628,27 +635,6 @@ class SessionCore:
         active = self.goals.active
         if active is not None and agent in self.goals.goals[active].agents:
             self._rest(active)
-
-    def _scopes(self, agent: str) -> list[Scope]:
-        active = self.goals.active
-        if active is None:
-            return []
-        record = self.goals.goals[active]
-        if agent not in record.agents or record.final:
-            return []
-        waiting = [reserve for reserve in self.ledger.open.values() if reserve.agent in record.agents]
-        open_usd = sum(reserve.usd for reserve in waiting)
-        open_tokens = sum(reserve.tokens for reserve in waiting)
-        part = share(self, active)
-        return [
-            Scope(
-                f"goal {active}",
-                None if record.limit_usd is None else part * record.limit_usd,
-                record.used_usd + open_usd,
-                None if record.limit_tokens is None else int(part * record.limit_tokens),
-                record.used_tokens + open_tokens,
-            )
-        ]
 
     def own_place(self) -> Place:
         """The user's own checkout, in which agents read."""

@@ -155,7 +155,7 @@ def _has_room(core: SessionCore) -> bool:
         return True
     goal = core.goals.goals[active]
     used = (
-        (goal.limit_usd, goal.used_usd),
+        (goal.limit_microusd, goal.used_microusd),
         (goal.limit_tokens, goal.used_tokens),
         (goal.limit_steps, goal.model_calls),
         (goal.limit_calls, goal.tool_calls),

@@ -21,6 +21,7 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Fold
 from musecode_jupyter.log.peek import Peek
 from musecode_jupyter.runtime.errors import LogError, UsageProblem
+from musecode_jupyter.runtime.money import in_usd
 from musecode_jupyter.session.causes import file_diff
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.summary import one_line
@@ -214,11 +215,11 @@ def _money(window: _Window) -> Iterator[str]:
         was = old.total if name == "total" else old.by_agent.get(name, Spent())
         if spent != was:
             yield (
-                f"{name}: {spent.usd - was.usd:.4f} USD, {spent.calls - was.calls} calls, "
+                f"{name}: {in_usd(spent.microusd - was.microusd):.4f} USD, {spent.calls - was.calls} calls, "
                 f"{spent.input - was.input} tokens in ({spent.cached - was.cached} cached), "
                 f"{spent.output - was.output} out"
             )
-    if (old.limit_usd, old.limit_tokens) != (new.limit_usd, new.limit_tokens):
+    if (old.limit_microusd, old.limit_tokens) != (new.limit_microusd, new.limit_tokens):
         limits = [] if new.limit_usd is None else [f"{new.limit_usd:g} USD"]
         limits += [] if new.limit_tokens is None else [f"{new.limit_tokens} tokens"]
         yield f"limit of the session: {', '.join(limits) or 'none'}"

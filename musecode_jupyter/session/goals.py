@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from musecode_jupyter.runtime.errors import UsageProblem
@@ -44,7 +43,7 @@ async def set_goal(core: SessionCore, spec: GoalSpec, *, queued: int | None = No
             "agent": LEAD_NAME,
             "branch": None if head is None else head.branch,
             "base": "" if head is None else head.commit,
-            **asdict(spec.limits),
+            **spec.limits.recorded,
             "model": core.gate.model,
             "workers": max(spec.workers, 2) if spec.tasks else spec.workers,
             "shadow": found.shadow,
@@ -97,8 +96,8 @@ async def edit_goal(
     data: dict[str, object] = {
         "goal": goal,
         "agent": record.agent,
-        "old": asdict(old),
-        "new": asdict(limits.over(old)),
+        "old": old.recorded,
+        "new": limits.over(old).recorded,
         "text": None if text is None else text.strip(),
     }
     frozen = Frozen()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.runtime.money import in_usd
 
 
 class Origin(BaseModel):
@@ -12,10 +13,15 @@ class Origin(BaseModel):
 
     parent: str
     at: int
-    usd: float
+    microusd: int
     tokens: int
     calls: int
     rewind: bool = False
+
+    @property
+    def usd(self) -> float:
+        """Money in USD."""
+        return in_usd(self.microusd)
 
 
 class LineageState(BaseModel):
@@ -47,7 +53,7 @@ class LineageReducer:
                 Origin(
                     parent=data["parent"],
                     at=data["seq"],
-                    usd=data["usd"],
+                    microusd=data["microusd"],
                     tokens=data["tokens"],
                     calls=data["calls"],
                     rewind=data["rewind"],

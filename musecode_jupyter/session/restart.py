@@ -42,7 +42,7 @@ async def reconcile(core: SessionCore) -> None:
         why = "its answer is another session's, from which this one was forked" if fresh else "cut off by a restart"
         await core.log.append(
             "model.abandoned",
-            {"request": seq, "why": why, "cost_usd": reserve.usd, "tokens": reserve.tokens},
+            {"request": seq, "why": why, "cost_microusd": reserve.microusd, "tokens": reserve.tokens},
             agent=reserve.agent,
             cause=(seq,),
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.runtime.money import in_usd
 from musecode_jupyter.session.plan_lines import PLAN_TEXTS
 from musecode_jupyter.session.visible import visible_text
 from musecode_jupyter.skills.limits import duration
@@ -51,10 +52,10 @@ _OUTCOME = {
 # Fields that a view draws with; all else is asked for by "detail".
 _KEPT = {
     "model.requested": ("model", "purpose", "max_output_tokens"),
-    "model.completed": ("status", "usage", "cost_usd", "estimated", "ttft_s", "seconds", "attempts"),
-    "model.failed": ("error_kind", "cost_usd", "seconds", "attempts"),
-    "model.retried": ("error_kind", "cost_usd", "attempt", "wait_s"),
-    "model.abandoned": ("cost_usd",),
+    "model.completed": ("status", "usage", "cost_microusd", "estimated", "ttft_s", "seconds", "attempts"),
+    "model.failed": ("error_kind", "cost_microusd", "seconds", "attempts"),
+    "model.retried": ("error_kind", "cost_microusd", "attempt", "wait_s"),
+    "model.abandoned": ("cost_microusd",),
     "tool.requested": ("name", "origin", "purpose"),
     "tool.decided": ("decision", "rule"),
     "tool.started": ("effect",),
@@ -171,7 +172,8 @@ def _seconds(value: float | None) -> str:
     return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min"
 
 
-def _money(usd: float, estimated: bool = False) -> str:
+def _money(microusd: int, estimated: bool = False) -> str:
+    usd = in_usd(microusd)
     digits = 4 if usd and abs(usd) < 0.1 else 2
     return f"{'about ' if estimated else ''}${usd:.{digits}f}"
 
@@ -242,7 +244,7 @@ def _model_completed(data: Data) -> str:
         parts.append(f"{read:,} tokens in{share}, {usage.get('output', 0):,} out")
     else:
         parts.append("no usage sent")
-    parts.append(_money(data["cost_usd"], data["estimated"]))
+    parts.append(_money(data["cost_microusd"], data["estimated"]))
     parts.append(_seconds(data["seconds"]))
     calls = [str(item["name"]) for item in data["items"] if item.get("type") == "tool_call"]
     texts = [str(item["text"]) for item in data["items"] if item.get("type") == "message" and item.get("text")]
@@ -326,8 +328,8 @@ def touched_text(seq: int, data: Data) -> str:
 
 def _limits(data: Data) -> str:
     parts = []
-    if data.get("usd") is not None:
-        parts.append(f"${data['usd']:g}")
+    if data.get("microusd") is not None:
+        parts.append(f"${in_usd(data['microusd']):g}")
     if data.get("tokens") is not None:
         parts.append(f"{data['tokens']:,} tokens")
     if data.get("calls") is not None:
@@ -494,7 +496,7 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "model.completed": _model_completed,
     "model.retried": _model_retried,
     "model.failed": _model_failed,
-    "model.abandoned": lambda d: f"outcome unknown, {_money(d['cost_usd'], True)} kept as spent{_why(d)}",
+    "model.abandoned": lambda d: f"outcome unknown, {_money(d['cost_microusd'], True)} kept as spent{_why(d)}",
     "tool.requested": _tool_requested,
     "tool.decided": _tool_decided,
     "tool.started": _tool_started,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from musecode_jupyter.runtime.money import in_usd
+
 _MODEL_END = {"model.completed", "model.failed", "model.abandoned"}
 _TOOL_END = {"tool.finished", "tool.failed", "tool.cancelled", "tool.unknown"}
 _APPROVAL_END = {"approval.granted", "approval.denied", "approval.expired"}
@@ -27,7 +29,7 @@ class Totals:
         self._pending: set[int] = set()
         self._counts = dict.fromkeys(("events", "model_calls", "tool_runs", "errors"), 0)
         self._tokens = dict.fromkeys(("input", "cached", "output"), 0)
-        self._usd = 0.0
+        self._microusd = 0
         self._estimated = False
         self._goal: dict[str, Any] | None = None
         for summary in summaries:
@@ -69,7 +71,7 @@ class Totals:
             "input_tokens": self._tokens["input"],
             "cached_tokens": self._tokens["cached"],
             "output_tokens": self._tokens["output"],
-            "usd": round(self._usd, 6),
+            "usd": in_usd(self._microusd),
             "estimated": self._estimated,
             "goal": dict(self._goal) if self._goal else None,
         }
@@ -79,9 +81,11 @@ class Totals:
             return
         for name in self._tokens:
             self._tokens[name] += (data.get("usage") or {}).get(name, 0)
-        self._usd += data.get("cost_usd", 0.0)
+        self._microusd += data.get("cost_microusd", 0)
         # What came to no proper end, and may be charged for all the same, is an estimate.
-        self._estimated |= bool(data.get("estimated")) or (kind != "model.completed" and data.get("cost_usd", 0.0) > 0)
+        self._estimated |= bool(data.get("estimated")) or (
+            kind != "model.completed" and data.get("cost_microusd", 0) > 0
+        )
 
     def _judge(self, seq: int, kind: str, summary: Mapping[str, Any]) -> None:
         data = summary["data"]

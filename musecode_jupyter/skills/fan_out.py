@@ -348,11 +348,11 @@ class FanOutRunner(GoalRunner):
         record = self.record
         ledger = self._t.log.state("ledger")
         assert isinstance(ledger, LedgerState)
-        reserves = [reserve.usd for reserve in ledger.open.values() if reserve.agent in record.agents]
-        largest = max(reserves, default=0.0)
-        if record.limit_usd is None or not largest:
+        reserves = [reserve.microusd for reserve in ledger.open.values() if reserve.agent in record.agents]
+        largest = max(reserves, default=0)
+        if record.limit_microusd is None or not largest:
             return record.workers
-        room = int((record.limit_usd - record.used_usd - sum(reserves)) / largest)
+        room = (record.limit_microusd - record.used_microusd - sum(reserves)) // largest
         return max(1, min(record.workers, running + max(0, room)))
 
     def _free_agent(self, task: TaskRecord, running: dict[int, asyncio.Task[None]]) -> str:

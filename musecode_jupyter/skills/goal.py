@@ -484,7 +484,7 @@ class GoalRunner:
         assert merge.merged_commit is not None
         card: dict[str, object] = {
             "checks": [f"{check['command']}: passed" for check in self._last_checks()],
-            "usd": round(record.used_usd, 6),
+            "usd": record.used_usd,
             **self._on_card(),
         }
         if critiques := card_lines(self._t.log, self.goal, None):

@@ -11,6 +11,7 @@ from musecode_jupyter.agents.prompts import REVIEWERS
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Slice
 from musecode_jupyter.log.kinds import kinds_with
+from musecode_jupyter.runtime.money import in_usd
 
 Phase = Literal["preparing", "working", "judging", "landing", "done"]
 FINAL = frozenset({"met", "budget", "stalled", "blocked", "wedged", "stopped", "error"})
@@ -23,7 +24,8 @@ class GoalRecord(Slice):
     (empty: it does not run); both from the times of events. `used_*` count what its agent used while it was the
     agent's goal; `reserved` has the tokens at most of each open request; `silent` counts turns without a tool call.
     `workers` is how many may work side by side; `helpers` are those that have worked on its tasks.
-    `exceeded` names the limit that stopped it, and `needed` the least value of it that would have let the step pass.
+    `exceeded` names the limit that stopped it, and `needed` the least value of it that would have let the step pass
+    (of money in micro-dollars, like `limit_microusd` and `used_microusd`).
     A goal that was `cleared` is kept here for what it used, and never goes on.
     """
 
@@ -35,7 +37,7 @@ class GoalRecord(Slice):
     crew: list[str] = Field(default_factory=list)
     branch: str | None
     base: str
-    limit_usd: float | None = None
+    limit_microusd: int | None = None
     limit_tokens: int | None = None
     limit_calls: int | None = None
     limit_hours: float | None = None
@@ -45,7 +47,7 @@ class GoalRecord(Slice):
     phase: Phase = "preparing"
     ran: float = 0.0
     since: str = ""
-    used_usd: float = 0.0
+    used_microusd: int = 0
     used_tokens: int = 0
     model_calls: int = 0
     tool_calls: int = 0
@@ -59,6 +61,16 @@ class GoalRecord(Slice):
     exceeded: str = ""
     needed: float | None = None
     cleared: bool = False
+
+    @property
+    def limit_usd(self) -> float | None:
+        """Money that the goal may cost, in USD."""
+        return None if self.limit_microusd is None else in_usd(self.limit_microusd)
+
+    @property
+    def used_usd(self) -> float:
+        """Money that it has cost, in USD."""
+        return in_usd(self.used_microusd)
 
     @property
     def agents(self) -> list[str]:
@@ -170,7 +182,7 @@ class GoalsReducer:
             workers=data.get("workers", 1),
             branch=data["branch"],
             base=data["base"],
-            limit_usd=data["usd"],
+            limit_microusd=data["microusd"],
             limit_tokens=data["tokens"],
             limit_calls=data["calls"],
             limit_hours=data["hours"],
@@ -212,7 +224,7 @@ class GoalsReducer:
 
     def _edited(self, goal: GoalRecord, event: Event) -> None:
         new = event.data["new"]
-        goal.limit_usd, goal.limit_tokens, goal.limit_calls = new["usd"], new["tokens"], new["calls"]
+        goal.limit_microusd, goal.limit_tokens, goal.limit_calls = new["microusd"], new["tokens"], new["calls"]
         goal.limit_hours, goal.limit_steps = new["hours"], new["steps"]
         goal.exceeded, goal.needed = "", None
         if event.data["text"] is not None:
@@ -246,7 +258,7 @@ class GoalsReducer:
         if event.kind == "model.requested":
             goal.reserved[event.seq] = data["reserved_tokens"]
         elif event.kind in {"model.completed", "model.failed", "model.abandoned"}:
-            goal.used_usd += data["cost_usd"]
+            goal.used_microusd += data["cost_microusd"]
             at_most = goal.reserved.pop(data["request"], 0)
             if event.kind == "model.completed":
                 goal.model_calls += 1
@@ -255,7 +267,7 @@ class GoalsReducer:
             else:
                 goal.used_tokens += data.get("tokens", 0)
         elif event.kind == "model.retried":
-            goal.used_usd += data.get("cost_usd", 0.0)
+            goal.used_microusd += data.get("cost_microusd", 0)
             goal.used_tokens += data.get("tokens", 0)
         elif event.kind == "tool.requested" and event.agent not in goal.crew:
             # A turn of the agent's own without a call is silent, whatever the crew does beside it.

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from musecode_jupyter.runtime.errors import BudgetExceeded, UsageProblem
+from musecode_jupyter.runtime.money import in_usd, limit_microusd
 from musecode_jupyter.skills.goal_state import GoalRecord
 
 OPTIONS = {
@@ -35,6 +36,13 @@ class Limits:
         """Those that are given, by name."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """All of them as events record them, with money in micro-dollars."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        usd = found.pop("usd")
+        return {"microusd": None if usd is None else limit_microusd(usd), **found}
 
     def check(self) -> None:
         """Raise UsageProblem unless every limit is a number above 0."""
@@ -95,7 +103,8 @@ def more(record: GoalRecord, reserve: float = 0.0) -> str:
     name = record.exceeded
     limit = limits[name]
     used = used_of(record, datetime.min).given[name]
-    least = max(2 * limit, used + limit, (record.needed or 0.0) / (1 - reserve))
+    needed = record.needed or 0.0
+    least = max(2 * limit, used + limit, (in_usd(math.ceil(needed)) if name == "usd" else needed) / (1 - reserve))
     return f"{OPTIONS[name]} {_rounded_up(least, whole=isinstance(limit, int))}"
 
 

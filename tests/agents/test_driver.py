@@ -30,10 +30,10 @@ REQUESTED = {
     "max_output_tokens": 100,
     "digest": "",
     "bytes": 0,
-    "reserved_usd": 0.0,
+    "reserved_microusd": 0,
     "reserved_tokens": 0,
 }
-COMPLETED = {"usage": None, "cost_usd": 0.0, "estimated": True, "ttft_s": None, "seconds": 0.0, "attempts": 1}
+COMPLETED = {"usage": None, "cost_microusd": 0, "estimated": True, "ttft_s": None, "seconds": 0.0, "attempts": 1}
 SAID = {"type": "message", "role": "assistant", "text": "It is done."}
 CALL = {"type": "tool_call", "call_id": "c", "name": "read", "arguments": "{}"}
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from musecode_jupyter.agents.economy import AgentUse, EconomyReducer, EconomyState, Numbers, cold_cost, decide
 from musecode_jupyter.log.events import Event
-from musecode_jupyter.models.catalogue import CATALOGUE, Price
+from musecode_jupyter.models.catalogue import CATALOGUE
+from musecode_jupyter.models.prices import Price
 
 STANDARD = CATALOGUE["muse-spark-1.3"].price
 CONTRIBUTOR = CATALOGUE["muse-spark-1.3-contributor"].price
@@ -175,15 +176,15 @@ def test_use_is_counted_by_model_with_reserves_where_the_server_counts_nothing()
     usage = {"input": 100, "cached": 60, "output": 7}
     state = folded(
         asked("a"),
-        ("model.completed", "lead", {"request": 1, "cost_usd": 0.5, "usage": usage}),
+        ("model.completed", "lead", {"request": 1, "cost_microusd": 500_000, "usage": usage}),
         asked("b"),
-        ("model.retried", "lead", {"request": 3, "cost_usd": 0.1, "tokens": 50}),
-        ("model.completed", "lead", {"request": 3, "cost_usd": 0.2, "usage": None}),
+        ("model.retried", "lead", {"request": 3, "cost_microusd": 100_000, "tokens": 50}),
+        ("model.completed", "lead", {"request": 3, "cost_microusd": 200_000, "usage": None}),
         asked("a"),
-        ("model.failed", "lead", {"request": 6, "cost_usd": 0.1, "tokens": 30}),
+        ("model.failed", "lead", {"request": 6, "cost_microusd": 100_000, "tokens": 30}),
     )
     one, other = (state.agents["lead"].models[name] for name in "ab")
     assert (one.input, one.cached, one.output, one.calls, one.estimated) == (130, 60, 7, 1, 0)
     assert (other.input, other.calls, other.estimated) == (950, 1, 1)
-    assert (one.usd, other.usd) == (pytest.approx(0.6), pytest.approx(0.3))
+    assert (one.microusd, other.microusd) == (600_000, 300_000)
     assert state.open == {}

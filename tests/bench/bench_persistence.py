@@ -41,8 +41,9 @@ from tiny_model import ROOT, Server, counted, serving
 
 from musecode_jupyter.agents.roles.state import standing
 from musecode_jupyter.log.events import Event
-from musecode_jupyter.models.catalogue import CATALOGUE, Price
+from musecode_jupyter.models.catalogue import CATALOGUE
 from musecode_jupyter.models.local import PROMPT_CACHE_MIB
+from musecode_jupyter.models.prices import Price
 from musecode_jupyter.session import GoalSpec, Session
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.crew import LEAD_NAME, make_agents, retire

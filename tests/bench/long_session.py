@@ -65,7 +65,7 @@ def _said() -> Generator[tuple[str, dict[str, Any]], int | None, None]:
                 "max_output_tokens": 4096,
                 "digest": "0" * 32,
                 "bytes": 90_000,
-                "reserved_usd": 0.2,
+                "reserved_microusd": 200_000,
                 "reserved_tokens": 9000,
                 "purpose": "step",
             },
@@ -80,7 +80,7 @@ def _said() -> Generator[tuple[str, dict[str, Any]], int | None, None]:
             {
                 "request": request,
                 "status": "completed",
-                "cost_usd": 0.001,
+                "cost_microusd": 1_000,
                 "estimated": False,
                 "attempts": 1,
                 "items": [{"type": "message", "role": "assistant", "text": "I look at both."}, *calls],

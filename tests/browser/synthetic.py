@@ -76,7 +76,7 @@ class Script:
                 "reason": None,
                 "items": items,
                 "usage": usage,
-                "cost_usd": 0.0021,
+                "cost_microusd": 2_100,
                 "estimated": False,
                 "ttft_s": seconds / 4,
                 "seconds": seconds,
@@ -98,7 +98,7 @@ class Script:
                 "max_output_tokens": 16384,
                 "digest": "ab" * 16,
                 "bytes": 41_203,
-                "reserved_usd": 0.02,
+                "reserved_microusd": 20_000,
                 "reserved_tokens": 26_000,
                 "purpose": "",
             },
@@ -164,7 +164,7 @@ def goal_run() -> Script:
     verify = ["python -m pytest -q"]
     goal = s.put(
         "goal.set",
-        {"text": text, "verify": verify, "agent": "lead", "branch": "main", "base": "4c1e", "usd": 5.0},
+        {"text": text, "verify": verify, "agent": "lead", "branch": "main", "base": "4c1e", "microusd": 5_000_000},
         "",
     )
     s.put(

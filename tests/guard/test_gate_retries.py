@@ -113,7 +113,7 @@ def test_twenty_times_overloaded_then_good(tmp_path: Path, api: str) -> None:
         assert [event.data["wait_s"] for event in retried] == bench.effects.waited
         assert all(0.25 <= wait <= 45 for wait in bench.effects.waited)
         assert bench.events("model.completed")[0].data["attempts"] == 21
-        assert bench.ledger.total.usd == bench.events("model.completed")[0].data["cost_usd"]
+        assert bench.ledger.total.microusd == bench.events("model.completed")[0].data["cost_microusd"]
 
     with ModelServer(Steps([OVERLOADED] * 20 + [GOOD])) as server:
         with_gate(tmp_path, server.base_url, deed, api)
@@ -184,7 +184,7 @@ def test_a_dead_endpoint_is_said_to_be_dead_within_fifteen_seconds(tmp_path: Pat
             await bench.ask()
         assert bench.effects.monotonic() - began <= 15
         assert len(bench.events("model.retried")) >= 3
-        assert bench.ledger.total.usd == 0
+        assert bench.ledger.total.microusd == 0
 
     with_gate(tmp_path, base_url, deed)
 
@@ -262,10 +262,10 @@ def test_an_attempt_that_broke_off_is_counted_at_its_reserve(tmp_path: Path, api
         requested = bench.events("model.requested")[0].data
         retried = bench.events("model.retried")
         completed = bench.events("model.completed")[0].data
-        assert [event.data["cost_usd"] for event in retried] == [requested["reserved_usd"], 0.0]
+        assert [event.data["cost_microusd"] for event in retried] == [requested["reserved_microusd"], 0]
         assert [event.data["tokens"] for event in retried] == [requested["reserved_tokens"], 0]
         total = bench.ledger.total
-        assert total.usd == pytest.approx(requested["reserved_usd"] + completed["cost_usd"])
+        assert total.microusd == (requested["reserved_microusd"] + completed["cost_microusd"])
         usage = completed["usage"]
         assert total.tokens == requested["reserved_tokens"] + usage["input"] + usage["output"]
         assert bench.ledger.by_agent["lead"] == total
@@ -282,16 +282,17 @@ def test_the_next_attempt_must_fit_into_the_budget_too(tmp_path: Path, what: str
         reserve = bench.events("model.requested")[0].data
         used = bench.ledger.total.model_copy()
         # One attempt fits, and not two.
-        usd, tokens = used.usd + 1.5 * reserve["reserved_usd"], used.tokens + reserve["reserved_tokens"] * 3 // 2
-        limits = {"usd": usd, "tokens": None} if what == "usd" else {"usd": None, "tokens": tokens}
+        microusd = used.microusd + reserve["reserved_microusd"] * 3 // 2
+        tokens = used.tokens + reserve["reserved_tokens"] * 3 // 2
+        limits = {"microusd": microusd, "tokens": None} if what == "usd" else {"microusd": None, "tokens": tokens}
         await bench.log.append("budget.set", limits)
         with pytest.raises(BudgetExceeded) as caught:
             await bench.ask()
         assert caught.value.scope == f"session {what}"
         failed = bench.events("model.failed")[0].data
         assert failed["attempts"] == 1
-        assert (failed["cost_usd"], failed["tokens"]) == (reserve["reserved_usd"], reserve["reserved_tokens"])
-        assert bench.ledger.total.usd == pytest.approx(used.usd + reserve["reserved_usd"])
+        assert (failed["cost_microusd"], failed["tokens"]) == (reserve["reserved_microusd"], reserve["reserved_tokens"])
+        assert bench.ledger.total.microusd == used.microusd + reserve["reserved_microusd"]
         assert bench.ledger.open == {}
 
     with ModelServer(Steps([GOOD, CUT, GOOD])) as server:
@@ -315,9 +316,9 @@ def test_stopped_while_waiting_owes_nothing_more(tmp_path: Path, answer: Answer)
         with pytest.raises(asyncio.CancelledError):
             await task
         abandoned = bench.events("model.abandoned")[0].data
-        assert (abandoned["cost_usd"], abandoned["tokens"]) == (0.0, 0)
-        reserve = bench.events("model.requested")[0].data["reserved_usd"]
-        assert bench.ledger.total.usd == (reserve if answer is CUT else 0.0)
+        assert (abandoned["cost_microusd"], abandoned["tokens"]) == (0, 0)
+        reserve = bench.events("model.requested")[0].data["reserved_microusd"]
+        assert bench.ledger.total.microusd == (reserve if answer is CUT else 0)
         assert bench.ledger.open == {}
 
     with ModelServer(Steps([answer])) as server:
@@ -335,8 +336,8 @@ def test_stopped_while_the_answer_comes_keeps_the_reserve(tmp_path: Path) -> Non
             await task
         requested = bench.events("model.requested")[0].data
         abandoned = bench.events("model.abandoned")[0].data
-        assert (abandoned["cost_usd"], abandoned["tokens"]) == (
-            requested["reserved_usd"],
+        assert (abandoned["cost_microusd"], abandoned["tokens"]) == (
+            requested["reserved_microusd"],
             requested["reserved_tokens"],
         )
         assert bench.ledger.total.tokens == requested["reserved_tokens"]
@@ -365,7 +366,7 @@ def test_stopped_before_anything_is_sent_leaves_no_request_open(tmp_path: Path) 
             await task
         assert bench.ledger.open == {}
         abandoned = bench.events("model.abandoned")
-        assert [event.data["cost_usd"] for event in abandoned] == [0.0]
+        assert [event.data["cost_microusd"] for event in abandoned] == [0]
 
     async def run() -> None:
         bench = Bench(tmp_path, "http://127.0.0.1:9/v1", "responses")
@@ -449,7 +450,7 @@ def test_an_error_that_nobody_thought_of_settles_the_request(tmp_path: Path) -> 
             await bench.gate.complete(request, agent="lead", turn=1, view=None)
         failed = bench.events("model.failed")[0].data
         assert (failed["error"], failed["error_kind"]) == ("a bug", "RuntimeError")
-        assert failed["cost_usd"] > 0, "nobody knows how far it came"
+        assert failed["cost_microusd"] > 0, "nobody knows how far it came"
         assert bench.ledger.open == {}
 
     async def run() -> None:
@@ -474,16 +475,16 @@ def test_ten_calls_at_once_near_the_limit_reserve_before_they_are_sent(tmp_path:
         go.set()
         await bench.ask()
         go.clear()
-        reserve = bench.events("model.requested")[0].data["reserved_usd"]
-        limit = bench.ledger.total.usd + reserve * (allowed + 0.5)
-        await bench.log.append("budget.set", {"usd": limit, "tokens": None})
+        reserve = bench.events("model.requested")[0].data["reserved_microusd"]
+        limit = bench.ledger.total.microusd + reserve * allowed + reserve // 2
+        await bench.log.append("budget.set", {"microusd": limit, "tokens": None})
         asked = [asyncio.ensure_future(bench.ask()) for _ in range(10)]
         refused = [await each for each in itertools.islice(asyncio.as_completed([_error(a) for a in asked]), 7)]
         assert [type(error) for error in refused] == [BudgetExceeded] * 7
         go.set()
         await asyncio.gather(*asked, return_exceptions=True)
         assert sum(each.exception() is None for each in asked) == allowed
-        assert bench.ledger.total.usd <= limit
+        assert bench.ledger.total.microusd <= limit
 
     with ModelServer(held) as server:
         with_gate(tmp_path, server.base_url, deed)

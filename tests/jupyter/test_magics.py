@@ -138,7 +138,12 @@ def test_cell_form_takes_the_text_as_it_is(finished: Kernel) -> None:
             "claims",
             r"^\d+  verified  test result, harness, since event \d+: `[^`]+` passed on tree \w{10}\n   this program",
         ),
-        ("cost", r"^lead: .*\ntotal: \d+\.\d{4} USD, \d+ calls, \d+ tokens in \(\d+% cached\), \d+ out\n$"),
+        (
+            "cost",
+            r"(?m)^lead: .*\ntotal: \d+\.\d{6} of \d+\.\d{6} USD reserved, \d+ calls, \d+ tokens in \(\d+% cached\), "
+            r"\d+ out\n"
+            r"by goal:\n  goal \d+ \(.*\): .*\nby tier:\n  standard, muse-spark-1\.3: .*\n",
+        ),
         ("sessions", r"^\S+  live +\d+ events  met +/"),
         ("sessions --workspace", r"^\S+  live +\d+ events  met +/"),
         ("sessions --workspace /nowhere", r"^No sessions of /nowhere in /"),

@@ -175,17 +175,17 @@ def test_line_is_one_line_and_bounded(text: str) -> None:
 
 def test_text_of_a_model_answer_says_what_it_did_and_what_it_cost() -> None:
     items = [{"type": "tool_call", "name": "run", "call_id": "1", "arguments": "{}"}]
-    done = event("model.completed", items=items, cost_usd=0.0021, estimated=False, seconds=2.4)
+    done = event("model.completed", items=items, cost_microusd=2_100, estimated=False, seconds=2.4)
     assert summarise(done)["text"] == "calls run | 100 tokens in (40% cached), 7 out, $0.0021, 2.4 s"
 
 
 def test_totals_follow_the_goal_and_add_up() -> None:
     totals = Totals()
     log = [
-        event("goal.set", 1, "", text="repair", usd=None),
+        event("goal.set", 1, "", text="repair", microusd=None),
         event("model.requested", 2),
         event("approval.requested", 3),
-        event("model.completed", 4, request=2, cost_usd=0.5, estimated=False),
+        event("model.completed", 4, request=2, cost_microusd=500_000, estimated=False),
         event("tool.requested", 5),
         event("tool.finished", 6, call=5, ok=False),
         event("tool.requested", 7),
@@ -472,7 +472,7 @@ HOSTILE = "<img src=x onerror=alert(1)> & \"'"
 
 def test_static_forms_escape_what_agents_wrote() -> None:
     summary = summarise(event("user.message", text=HOSTILE, to="lead"))
-    header = Totals([summarise(event("goal.set", 1, text=HOSTILE, usd=None))]).header()
+    header = Totals([summarise(event("goal.set", 1, text=HOSTILE, microusd=None))]).header()
     card = pending_card(1, {**CARD, "shown": {"command": HOSTILE, HOSTILE: HOSTILE}})
     for html in (timeline_html([summary], header), approvals_html([card])):
         assert "<img" not in html

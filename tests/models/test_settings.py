@@ -7,7 +7,7 @@ import dataclasses
 import httpx
 import pytest
 
-from musecode_jupyter.models.catalogue import CATALOGUE, DEFAULT_MODEL, LOCAL_MODEL, Price, cost, lookup
+from musecode_jupyter.models.catalogue import CATALOGUE, DEFAULT_MODEL, LOCAL_MODEL, cost, lookup
 from musecode_jupyter.models.chat import ChatClient
 from musecode_jupyter.models.endpoint import (
     META_BASE_URL,
@@ -18,6 +18,7 @@ from musecode_jupyter.models.endpoint import (
     secrets,
 )
 from musecode_jupyter.models.messages import MessagesClient
+from musecode_jupyter.models.prices import Price
 from musecode_jupyter.models.responses import ResponsesClient
 from musecode_jupyter.models.types import (
     Message,
@@ -49,12 +50,12 @@ def test_local_model_is_free_small_and_guided() -> None:
 
 def test_cost_of_tokens_written_into_the_cache() -> None:
     usage = Usage(input=1_000_000, cached=600_000, written=300_000, output=0)
-    assert cost(lookup(DEFAULT_MODEL), usage) == pytest.approx((0.1 + 0.3 * 1.25) * 1.25 + 0.6 * 0.15)
+    assert cost(lookup(DEFAULT_MODEL).price, usage) == 683_750
 
 
 def test_cost_bills_cached_tokens_apart() -> None:
     usage = Usage(input=1_000_000, cached=600_000, output=100_000, reasoning=50_000)
-    assert cost(lookup(DEFAULT_MODEL), usage) == pytest.approx(0.4 * 1.25 + 0.6 * 0.15 + 0.1 * 4.25)
+    assert cost(lookup(DEFAULT_MODEL).price, usage) == 1_015_000
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session.agents_view import agents_lines
 from musecode_jupyter.session.api import fork_session
-from musecode_jupyter.session.context import cost_text, pin
+from musecode_jupyter.session.context import pin
 from musecode_jupyter.session.replay import prove
 from musecode_jupyter.tools.state import CLOSING
 
@@ -385,14 +385,12 @@ def test_the_ledger_decides_at_the_beginning_of_work_and_says_its_numbers(repo: 
         assert not shortened(session.events())
         session.call(lambda core: core.ask("What did you do?"))
         events, folder = session.events(), session.folder
-        costs = session.read(cost_text)
+        costs = session.cost.text()
     (cut,) = shortened(events)
     numbers = cut.data["numbers"]
     assert numbers["usd_keep"] > numbers["usd_retire"] > 0
     assert numbers["usd_compact"] < numbers["usd_keep"]
     assert numbers["held"] == pytest.approx(cut.data["before"], rel=0.01)
     assert f"{numbers['usd_keep']:.4f} USD" in cut.data["why"]
-    assert re.search(
-        r"^  a new agent for each piece of work would have read about \d+ tokens again", costs, re.MULTILINE
-    )
+    assert re.search(r"^a new agent for each piece of work would have read about \d+ tokens again", costs, re.MULTILINE)
     proved(folder)

@@ -131,7 +131,7 @@ class TestTrajectories:
         assert root.final_metrics is not None
         assert root.final_metrics.total_prompt_tokens == sum(answer["usage"]["input"] for answer in answers)
         assert root.final_metrics.total_cached_tokens == sum(answer["usage"]["cached"] for answer in answers)
-        assert root.final_metrics.total_cost_usd == pytest.approx(sum(answer["cost_usd"] for answer in answers))
+        assert root.final_metrics.total_cost_usd == sum(answer["cost_microusd"] for answer in answers) / 1e6
         every = [step for each in (root, *(root.subagent_trajectories or ())) for step in each.steps]
         assert sum(step.llm_call_count or 0 for step in every) == len(answers)
         asked = [event.data for event in events if event.kind == "tool.requested"]
@@ -159,8 +159,8 @@ class TestTrajectories:
             Entry("session.opened", OPENED, ""),
             Entry("agent.created", {"role": "lead", "profile": "driver", "model": "muse-spark-1.3"}),
             Entry("model.requested", requested()),
-            Entry("model.retried", {"request": 3, "attempt": 1, "error": "x", "wait_s": 1.0, "cost_usd": 0.125}),
-            Entry("model.failed", {**failed, "cost_usd": 0.5}),
+            Entry("model.retried", {"request": 3, "attempt": 1, "error": "x", "wait_s": 1.0, "cost_microusd": 125_000}),
+            Entry("model.failed", {**failed, "cost_microusd": 500_000}),
             Entry("model.requested", requested()),
             Entry("model.completed", completed(6, ("c", "read", "no object"), ("d", "run", '{"command":"ls"}'))),
             # The kernel was killed: no result will come.
@@ -188,8 +188,8 @@ class TestTrace:
         assert {event["cat"] for event in events if event["ph"] == "b"} >= {"merge", "task", "goal"}
         spent = [event["args"]["spent"] for event in events if event["name"] == "money, USD"]
         assert spent == sorted(spent)
-        costs = [event.data["cost_usd"] for event in events_of(crew) if event.kind == "model.completed"]
-        assert spent[-1] == pytest.approx(sum(costs))
+        costs = [event.data["cost_microusd"] for event in events_of(crew) if event.kind == "model.completed"]
+        assert spent[-1] == sum(costs) / 1e6
 
     def test_an_approval_leads_to_what_it_let_run(self, tmp_path: Path) -> None:
         asked = {"action": "run", "rule": "run: make", "digest": "d", "shown": {"command": "make"}, "call": 2}

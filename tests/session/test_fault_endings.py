@@ -85,7 +85,7 @@ def test_a_pause_ends_the_wait_before_the_next_attempt(repo: Repo) -> None:
             handle.pause()
             assert end(handle).status == "paused"
             failed = only(session.events(), "model.failed")
-            assert [event.data["cost_usd"] for event in failed] == [0.0]
+            assert [event.data["cost_microusd"] for event in failed] == [0]
             handle.resume()
             assert end(handle).met
         assert len(server.requests) == 3

@@ -28,6 +28,7 @@ from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session import GoalHandle
 from musecode_jupyter.session.replay import prove
 from musecode_jupyter.skills import goal
+from musecode_jupyter.skills.limits import Limits
 from musecode_jupyter.workspace.landing import MergeCheck
 
 LOOK = Answer("I look.", [Call("read", {"path": "answer.txt"})])
@@ -74,7 +75,9 @@ class TestMore:
             assert {e.agent for e in edited} == {"user"}
             assert prove(session.folder).ok
         name = next(iter(limits))
-        assert edited[0].data["old"][name] == limits[name] < edited[0].data["new"][name]
+        given = Limits(**limits).recorded["microusd"] if name == "usd" else limits[name]
+        name = "microusd" if name == "usd" else name
+        assert edited[0].data["old"][name] == given < edited[0].data["new"][name]
         assert edited[0].data["new"] == {**edited[0].data["old"], name: edited[0].data["new"][name]}
         assert repo.read("answer.txt") == "right\n"
 

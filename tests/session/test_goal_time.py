@@ -152,7 +152,7 @@ def test_the_fold_counts_the_running_intervals_and_nothing_else(steps: list[tupl
         fold.apply(Event(1, seq, at.isoformat(), gen, seq, "lead", 0, (), kind, "", data))
 
     goal = seq + 1
-    limits = dict.fromkeys(("usd", "tokens", "calls", "hours", "steps"))
+    limits = dict.fromkeys(("microusd", "tokens", "calls", "hours", "steps"))
     happens("goal.set", text="x", verify=["y"], agent="lead", branch="main", base="0", **limits)
     running, expected = True, 0.0
     for what, seconds in steps:

@@ -155,7 +155,7 @@ def test_other_words_of_a_later_version_leave_the_prompts_of_older_events_alone(
         story = Story(log)
         for text in ("first", "second"):
             await story.say("goal.edited", goal=goal_of(log), agent="lead", old={}, new={}, text=text)
-            await story.say("model.abandoned", "lead", request=await story.ask("lead"), why="cut", cost_usd=0.0)
+            await story.say("model.abandoned", "lead", request=await story.ask("lead"), why="cut", cost_microusd=0)
         await log.close()
 
     asyncio.run(go_on())

@@ -7,7 +7,7 @@ from fixtures.model_scripts import Steps
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import DONE, EDIT, Repo, end, only, session_on, start
 
-from musecode_jupyter.runtime.errors import UsageProblem
+from musecode_jupyter.runtime.errors import BudgetExceeded, UsageProblem
 from musecode_jupyter.session import Session
 from musecode_jupyter.session.budget import budget_text, clear_budget, set_budget
 from musecode_jupyter.session.replay import prove
@@ -46,17 +46,64 @@ def test_a_goal_stops_at_the_limit_of_the_session_and_goes_on_with_a_higher_one(
                 limit(session, tokens=2)
             session.call(clear_budget)
             assert session.read(budget_text).count("no limit") == 2
-            assert [event.data for event in only(session.events(), "budget.set")] == [
-                {"usd": None, "tokens": 1},
-                {"usd": 5.0, "tokens": 5_000_000},
-                {"usd": 6.0, "tokens": 5_000_000},
-                {"usd": None, "tokens": None},
+            set_ = [event.data for event in only(session.events(), "budget.set")]
+            assert [(data["scope"], data["microusd"], data["tokens"]) for data in set_] == [
+                ("session", None, 1),
+                ("session", 5_000_000, 5_000_000),
+                ("session", 6_000_000, 5_000_000),
+                ("session", None, None),
             ]
     assert prove(session.folder).problem is None
 
 
+def test_an_agent_has_a_budget_of_its_own(repo: Repo) -> None:
+    with ModelServer(Steps([EDIT, DONE])) as server, session_on(server.base_url, repo.root) as session:
+        limit(session, calls=1, agent="lead")  # type: ignore[arg-type]
+        handle = start(session)
+        result = end(handle)
+        assert (result.status, len(server.requests)) == ("budget", 1)
+        assert "1 of 1 tool calls (agent lead) are used. `%muse budget` sets what agent lead may use" in result.why
+        told = limit(session, steps=50, calls=9, agent="lead")  # type: ignore[arg-type]
+        assert told.splitlines()[1].endswith("1 of 9 tool calls; 1 of 50 model calls")
+        handle.resume()
+        assert end(handle).met
+    assert prove(session.folder).problem is None
+
+
+def test_a_day_has_a_budget_over_all_sessions(repo: Repo) -> None:
+    """What another session spent is found in its log; its limit holds in every session that is opened afterwards."""
+    with ModelServer(Steps([EDIT, DONE])) as server:
+        with session_on(server.base_url, repo.root) as one:
+            assert end(start(one)).met
+            spent, tokens = one.ledger.total.microusd, one.ledger.total.tokens
+            assert limit(one, usd=5.0, day=True).splitlines()[1] == (
+                f"all sessions today: {spent / 1e6:.4f} of 5 USD; {tokens} tokens, no limit"
+            )
+        asked = len(server.requests)
+        with session_on(server.base_url, repo.root) as other:
+            other.call(lambda core: core.day.refresh())
+            assert other.read(lambda core: core.day.used()) == (spent, tokens)
+            limit(other, tokens=tokens + 1, day=True)
+            with pytest.raises(BudgetExceeded, match="all sessions today"):
+                other.call(lambda core: core.ask("What did you do?"))
+            assert len(server.requests) == asked
+            with pytest.raises(UsageProblem, match="A day is limited in money and tokens"):
+                limit(other, hours=1.0, day=True)
+            other.call(clear_budget)
+    for session in (one, other):
+        assert prove(session.folder).problem is None
+
+
 @pytest.mark.parametrize(
-    ("limits", "says"), [({}, "What is the limit"), ({"usd": 0.0}, "0 USD is none"), ({"tokens": -1}, "-1 tokens is")]
+    ("limits", "says"),
+    [
+        ({}, "What is the limit"),
+        ({"usd": 0.0}, "0 USD is none"),
+        ({"tokens": -1}, "-1 tokens is"),
+        ({"tokens": 5, "agent": "nobody"}, "There is no agent 'nobody'"),
+        ({"tokens": 5, "task": 7}, "There is no task 7"),
+        ({"hours": 1.0, "agent": "lead"}, "--hours limits the whole session"),
+    ],
 )
 def test_what_is_no_limit_is_said_in_a_line(repo: Repo, limits: dict[str, float], says: str) -> None:
     with session_on("http://127.0.0.1:9/v1", repo.root) as session:

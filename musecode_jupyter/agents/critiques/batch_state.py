@@ -81,9 +81,9 @@ class Batch(BaseModel):
 
 
 class Used(BaseModel):
-    """What the reviewers of a goal's batches have used: USD, tokens, model calls (`steps`) and calls of tools."""
+    """What reviewers of a goal's batches have used: micro-dollars, tokens, model calls (`steps`) and calls of tools."""
 
-    usd: float = 0.0
+    microusd: int = 0
     tokens: int = 0
     steps: int = 0
     calls: int = 0
@@ -180,7 +180,7 @@ class BatchesReducer:
         if event.kind == "tool.requested":
             used.calls += 1
             return
-        used.usd += data.get("cost_usd", 0.0)
+        used.microusd += data.get("cost_microusd", 0)
         if event.kind == "model.completed":
             used.steps += 1
             usage = data["usage"]

@@ -243,7 +243,7 @@ class MergeQueue:
             "work": work.title,
             "checks": [f"{command}: passed" for evidence in record.tested for command in evidence.commands],
             "tree": record.tree,
-            "usd": round(work.usd, 6),
+            "usd": work.usd,
         }
         flaky = [command for evidence in record.tested for command in evidence.flaky]
         if flaky:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 from musecode_jupyter._version import __version__
 from musecode_jupyter.agents.context import items_of
 from musecode_jupyter.log.events import Event, canonical
+from musecode_jupyter.runtime.money import in_usd
 from musecode_jupyter.session.export.source import EventSource
 from musecode_jupyter.session.export.target import Spool
 from musecode_jupyter.session.summary import summarise
@@ -59,8 +60,8 @@ class _Trajectory:
         self.tools: list[dict[str, Any]] | None = None
         self.extra: dict[str, Any] = {}
         self.totals = dict.fromkeys(("prompt", "completion", "cached"), 0)
-        self.usd = 0.0
-        self.failed_usd = 0.0
+        self.microusd = 0
+        self.failed_microusd = 0
         self.failed_calls = 0
         self._spool = spool
         self._waiting: dict[int, tuple[Step, set[str]]] = {}
@@ -105,9 +106,9 @@ class _Trajectory:
             "total_prompt_tokens": self.totals["prompt"],
             "total_completion_tokens": self.totals["completion"],
             "total_cached_tokens": self.totals["cached"],
-            "total_cost_usd": round(self.usd, 9),
+            "total_cost_usd": in_usd(self.microusd),
             "total_steps": self.steps,
-            "extra": {"failed_model_calls": self.failed_calls, "failed_cost_usd": round(self.failed_usd, 9)},
+            "extra": {"failed_model_calls": self.failed_calls, "failed_cost_usd": in_usd(self.failed_microusd)},
         }
 
 
@@ -195,8 +196,8 @@ class _Book:
     def _answered(self, event: Event) -> None:
         data, trajectory = event.data, self._of(event.agent)
         if event.kind != "model.completed":
-            trajectory.failed_usd += data["cost_usd"]
-            trajectory.usd += data["cost_usd"]
+            trajectory.failed_microusd += data["cost_microusd"]
+            trajectory.microusd += data["cost_microusd"]
             trajectory.failed_calls += event.kind != "model.retried"
             if event.kind != "model.retried":
                 self._requests.pop(data["request"], None)
@@ -206,7 +207,7 @@ class _Book:
         usage = data["usage"] or {}
         for name, key in (("prompt", "input"), ("completion", "output"), ("cached", "cached")):
             trajectory.totals[name] += usage.get(key, 0)
-        trajectory.usd += data["cost_usd"]
+        trajectory.microusd += data["cost_microusd"]
         items = data["items"] or []
         step = _step(event, "agent", _texts(items), request=data["request"], status=data["status"])
         step["llm_call_count"] = 1
@@ -291,7 +292,7 @@ class _Book:
             name: sum(one[name] for one in each)
             for name in ("total_prompt_tokens", "total_completion_tokens", "total_cached_tokens")
         }
-        total["total_cost_usd"] = round(sum(one["total_cost_usd"] for one in each), 9)
+        total["total_cost_usd"] = in_usd(sum(trajectory.microusd for trajectory in self._agents.values()))
         total["total_steps"] = self._agents[LEAD].steps
         total["extra"] = {
             "lead": self._agents[LEAD].metrics(),
@@ -375,7 +376,7 @@ def _tool_call(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _metrics(data: Mapping[str, Any], usage: Mapping[str, int]) -> dict[str, Any]:
-    metrics: dict[str, Any] = {"cost_usd": data["cost_usd"]}
+    metrics: dict[str, Any] = {"cost_usd": in_usd(data["cost_microusd"])}
     if usage:
         metrics["prompt_tokens"] = usage.get("input", 0)
         metrics["completion_tokens"] = usage.get("output", 0)

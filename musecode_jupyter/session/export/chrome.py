@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 
 from musecode_jupyter._version import __version__
 from musecode_jupyter.log.events import Event, canonical
+from musecode_jupyter.runtime.money import in_usd
 from musecode_jupyter.session.export.clock import RisingClock
 from musecode_jupyter.session.export.source import EventSource
 from musecode_jupyter.session.export.spans import Span, Spans
@@ -51,7 +52,7 @@ class _Trace:
         self._zero: int | None = None
         self._now = 0
         self._began = ""
-        self._totals = {"usd": 0.0, "input": 0, "cached": 0, "output": 0}
+        self._totals = {"microusd": 0, "input": 0, "cached": 0, "output": 0}
         self._waiting: dict[str, int] = {}
         self._arrows = 0
         # Where arrows begin: by what will end them, the track and the time.
@@ -155,8 +156,8 @@ class _Trace:
             usage = data.get("usage") or {}
             for name in ("input", "cached", "output"):
                 self._totals[name] += usage.get(name, 0)
-            self._totals["usd"] += data.get("cost_usd") or 0.0
-            self._counter("money, USD", now, {"spent": round(self._totals["usd"], 9)})
+            self._totals["microusd"] += data.get("cost_microusd") or 0
+            self._counter("money, USD", now, {"spent": in_usd(self._totals["microusd"])})
             tokens = {name: self._totals[name] for name in ("input", "cached", "output")}
             self._counter("tokens, sum", now, tokens)
         for name, sort in (("approvals waiting", "approval"), ("merges in the queue", "merge")):

@@ -93,7 +93,7 @@ class _Trace:
                 "gen_ai.usage.input_tokens": usage.get("input"),
                 "gen_ai.usage.output_tokens": usage.get("output"),
                 "gen_ai.usage.cache_read.input_tokens": usage.get("cached"),
-                "musecode.cost_usd": both.get("cost_usd"),
+                "musecode.cost_microusd": both.get("cost_microusd"),
                 "musecode.estimated": both.get("estimated"),
                 "musecode.time_to_first_token_s": both.get("ttft_s"),
             }

@@ -131,7 +131,7 @@ def _end(span: Span, at: int, state: str) -> Span:
 
 
 _KEPT = (
-    *("purpose", "api", "usage", "cost_usd", "estimated", "ttft_s", "seconds", "attempts", "status", "error_kind"),
+    *("purpose", "api", "usage", "cost_microusd", "estimated", "ttft_s", "seconds", "attempts", "status", "error_kind"),
     *("call_id", "origin", "exit", "task", "goal", "merge", "call", "action", "model", "max_output_tokens"),
     *("served_model", "response_id", "reason", "temperature", "seed"),
 )

@@ -25,7 +25,7 @@ from musecode_jupyter.session.rerun.record import COMMANDS, Differs, RecordEnds,
 from musecode_jupyter.tools.state import CLOSING
 
 # Of the price list and the reserve, which are settings and not the agents' doing.
-_SETTINGS = {"model.requested": ("reserved_usd", "reserved_tokens")}
+_SETTINGS = {"model.requested": ("reserved_microusd", "reserved_tokens")}
 # How the others stand at that moment: between several chains of work only the order within each is kept.
 _OF_OTHERS = ("text", "after", "numbers", "why", "claims")
 # What begins a chain of work beside others, of agents that are woken.

@@ -18,8 +18,8 @@ from musecode_jupyter.guard.gate import Completion, digest_of, request_bytes
 from musecode_jupyter.guard.policy import action_digest
 from musecode_jupyter.guard.rules import Rule
 from musecode_jupyter.log.events import Event
-from musecode_jupyter.models.catalogue import Price
 from musecode_jupyter.models.conversation import arguments_object
+from musecode_jupyter.models.prices import Price
 from musecode_jupyter.models.types import Final, ModelRequest, Usage
 from musecode_jupyter.runtime.answers import revived_error
 from musecode_jupyter.runtime.errors import BudgetExceeded, ModelError, MuseError, Stuck
@@ -246,7 +246,7 @@ class RerunGate:
         rerun = self._rerun
         await rerun.checkpoint(agent)
         expected = rerun.log.next_by(agent)
-        sent: dict[str, Any] = {"api": "", "origin": "", "reserved_usd": 0.0, "reserved_tokens": 0}
+        sent: dict[str, Any] = {"api": "", "origin": "", "reserved_microusd": 0, "reserved_tokens": 0}
         if expected is not None and expected.kind == "model.requested":
             sent = {name: expected.data[name] for name in sent}
         body = request_bytes(sent["api"] or "chat", sent["origin"], request)
