@@ -166,7 +166,7 @@ def test_roles_are_trusted_and_no_more_without_a_session(command: Command, repo:
     assert command("trust", "on", *here).code == 0, "twice is once"
     assert not (home / "sessions").exists(), "no session is needed for that"
     with session_on(ADDRESS, repo.root, crew="on") as session:
-        assert list(session.read(lambda core: core.agents.agents)) == ["lead", "explorer", "librarian"]
+        assert list(session.read(lambda core: core.agents.agents)) == ["lead", "explorer", "librarian", "verifier"]
         assert len(session.rules.held) == 1
         session.allow("land on main", scope="workspace")
     repo.commit({".musecode/roles/librarian.md": role.replace("column", "row")})

@@ -18,6 +18,7 @@ from musecode_jupyter.agents.crew_state import FILES, CrewState
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mail.box import Mailbox
 from musecode_jupyter.agents.mail.hearsay import OPINION, hearsay, standing_behind
+from musecode_jupyter.agents.mail.state import Letter
 from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.prompts import LEAD
 from musecode_jupyter.agents.roles import Role, offered
@@ -198,7 +199,7 @@ class Crew:
             if not asked.asks:
                 self._places.pop(question, None)
             if self.log.writable:
-                self._close(name, woken.seq, answer, problem)
+                self._close(name, woken.seq, question, answer, problem)
 
     def look_again(self, number: int, due: follow_ups.Due, place: Place, *, wake: bool) -> None:
         """Tell an agent that next step `number` of it has come due, in `place`; if `wake`, a turn of it begins."""
@@ -256,17 +257,18 @@ class Crew:
             cause = tuple(sorted(set(changed.values())))
             self.mailbox.send(HARNESS, name, subject="note", topic=FILES, text=text, cause=cause)
 
-    def _close(self, name: str, woken: int, answer: str, problem: str) -> None:
-        """Acknowledge what the turn was about, and hand the answer, with what was claimed for it, to whoever asked."""
+    def _close(self, name: str, woken: int, began: int, answer: str, problem: str) -> None:
+        """Acknowledge what the turn was about, and hand the answer, with what was claimed for it, to whoever asked.
+
+        `began` is the letter with which the turn began: of others that it brought along the answer does not speak.
+        """
         how = claims_of(self.log).standings()
         claimed = standing_behind(answer, claims_since(self.log, name, woken), how)
         if hearsay(answer, claimed, how):
             answer = OPINION + answer
         for seq, letter in self.mailbox.acknowledge(name).items():
-            if letter.topic.startswith(follow_ups.NEXT_STEP) and letter.sender == HARNESS and follow_ups.tells(answer):
-                self.mailbox.send(
-                    name, LEAD, subject="note", topic=letter.topic, text=answer, claims=claimed, cause=(seq,)
-                )
+            if seq == began and not letter.asks:
+                self._tell_outcome(name, seq, letter, answer, claimed, problem)
             waiting = self._answers.get(seq)
             if waiting is None or waiting.done():
                 continue
@@ -287,6 +289,17 @@ class Crew:
             else:
                 self._refuse(seq, f"{name} did not answer: {problem.removesuffix('.')}.")
         self.log.post("agent.state", {"state": "idle", "why": "" if answer.strip() else problem}, agent=name)
+
+    def _tell_outcome(
+        self, name: str, seq: int, letter: Letter, answer: str, claimed: tuple[int, ...], problem: str
+    ) -> None:
+        """Put what came of a next step into the lead's digest: also that nothing did: nobody takes it up again."""
+        if follow_ups.tells(answer):
+            self.mailbox.send(name, LEAD, subject="note", topic=letter.topic, text=answer, claims=claimed, cause=(seq,))
+        elif not answer.strip():
+            text = f"{name} wanted to look again, and did not come to its end ({problem.removesuffix('.')}): "
+            text += follow_ups.wanted(letter.text)
+            self.mailbox.send(HARNESS, LEAD, subject="note", topic=letter.topic, text=text, cause=(seq,))
 
     def _refuse(self, question: int, why: str) -> None:
         waiting = self._answers.get(question)

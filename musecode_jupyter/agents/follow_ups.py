@@ -21,6 +21,7 @@ MAX_STEPS = 10
 """Model calls of such a turn."""
 
 
+WANTED = "You wanted to look again once this changed: "
 NEXT_STEP = "next step"
 """Begins the topic of letters about them."""
 WHY = "its own next step"
@@ -119,10 +120,15 @@ def letter(due: Due) -> str:
     """What an agent is told as its next step comes due."""
     files = ", ".join(due.files[:20]) + (f" and {len(due.files) - 20} more" if len(due.files) > 20 else "")
     return (
-        f"You wanted to look again once this changed: {due.step.what}\nIt has landed: {files}. Look at it now. If "
+        f"{WANTED}{due.step.what}\nIt has landed: {files}. Look at it now. If "
         "others should know of what you find, answer in a few sentences, which go to the lead with the digest; if "
         "there is nothing to tell, answer with nothing but: nothing."
     )
+
+
+def wanted(text: str) -> str:
+    """What the agent had set itself, from the letter that told it."""
+    return text.removeprefix(WANTED).split("\nIt has landed: ")[0]
 
 
 def tells(answer: str) -> bool:

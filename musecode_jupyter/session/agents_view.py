@@ -24,7 +24,11 @@ def agents_lines(core: SessionCore) -> list[str]:
     for name, record in core.agents.agents.items():
         held = state.agents[name]
         spent = core.ledger.by_agent.get(name)
-        cost = "" if spent is None else f", {spent.calls} model calls, {spent.tokens} tokens, {spent.usd:.4f} USD"
+        cost = (
+            ""
+            if spent is None or not (spent.calls or spent.failed)
+            else f", {spent.calls} model calls, {spent.tokens} tokens, {spent.usd:.4f} USD"
+        )
         why = f" ({record.why})" if record.why else ""
         how = f"{record.profile}, {record.model}" if record.model else "asks no model"
         parts = [f"{record.role}, {how}: {record.state}{why}{cost}"]

@@ -213,7 +213,7 @@ def _money(window: _Window) -> Iterator[str]:
     new: LedgerState = window.after["ledger"]
     for name, spent in [*new.by_agent.items(), ("total", new.total)]:
         was = old.total if name == "total" else old.by_agent.get(name, Spent())
-        if spent != was:
+        if _paid(spent) != _paid(was):
             yield (
                 f"{name}: {in_usd(spent.microusd - was.microusd):.4f} USD, {spent.calls - was.calls} calls, "
                 f"{spent.input - was.input} tokens in ({spent.cached - was.cached} cached), "
@@ -223,6 +223,11 @@ def _money(window: _Window) -> Iterator[str]:
         limits = [] if new.limit_usd is None else [f"{new.limit_usd:g} USD"]
         limits += [] if new.limit_tokens is None else [f"{new.limit_tokens} tokens"]
         yield f"limit of the session: {', '.join(limits) or 'none'}"
+
+
+def _paid(spent: Spent) -> tuple[int, ...]:
+    """What model calls made of it."""
+    return spent.microusd, spent.calls, spent.failed, spent.input, spent.cached, spent.output
 
 
 def _worktrees(window: _Window) -> Iterator[str]:

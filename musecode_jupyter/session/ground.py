@@ -133,8 +133,9 @@ async def _granted(core: SessionCore, goal: int, action: str, shown: Mapping[str
     if core.policy.landing(None).decision != "ask":
         return False  # nobody can be asked any more
     agent = core.record(goal).agent
-    await core.log.append("agent.state", {"state": "waiting", "why": "for an answer before it begins"}, agent=agent)
+    waits = {"state": "waiting", "why": "for an answer before it begins"}
     try:
+        await core.log.append("agent.state", waits, agent=agent)
         answer = await core.approvals.ask(action, f"goal {goal}", {"goal": goal, **shown}, agent=agent)
     finally:
         await core.log.append("agent.state", {"state": "idle", "why": ""}, agent=agent)

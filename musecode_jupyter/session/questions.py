@@ -103,9 +103,9 @@ class Questions:
 
     async def _with_lead(self, work: Callable[[], Awaitable[T]], task: Task, why: str) -> T:
         core = self._core
-        await core.log.append("agent.state", {"state": "running", "why": why}, agent=LEAD_NAME)
         self._steps_end = core.agents.agents[LEAD_NAME].steps + core.settings.steps_of_a_question()
         try:
+            await core.log.append("agent.state", {"state": "running", "why": why}, agent=LEAD_NAME)
             return await work()
         except asyncio.CancelledError:
             # A goal goes on with the calls that its agent still owes; a later question is another matter.

@@ -250,8 +250,8 @@ class FanOutRunner(GoalRunner):
     async def _by_lead(self) -> list[TaskSpec]:
         record = self.record
         place = await self._clean_place(await self._tip())
-        await self._agent_state("running", f"splits goal {self.goal} into tasks")
         try:
+            await self._agent_state("running", f"splits goal {self.goal} into tasks")
             await self._t.loop.turn(Task(record.agent, place, self.goal, self.goal, tuple(record.verify)))
         finally:
             await self._agent_state("idle", "")
@@ -430,9 +430,9 @@ class FanOutRunner(GoalRunner):
             await self._task("task.bounced", seq, agent=agent, merge=None, why=why, report=LOST, exclusive=False)
         while True:
             record = self.tasks[seq]
-            await self._worker_state(agent, "running", f"task {record.spec.name}")
             place = self._place(worktree)
             try:
+                await self._worker_state(agent, "running", f"task {record.spec.name}")
                 step = await self._t.loop.turn(Task(agent, place, record.since, self.goal, record.spec.accept))
             finally:
                 await self._worker_state(agent, "idle", "")

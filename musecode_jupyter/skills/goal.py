@@ -226,8 +226,9 @@ class GoalRunner:
     async def _work(self) -> None:
         record = self.record
         worktree = await self._worktree(record)
-        await self._agent_state("running", f"goal {self.goal}")
         try:
+            # Within: it is written down also where the work is ended while that is awaited.
+            await self._agent_state("running", f"goal {self.goal}")
             step = await self._t.loop.turn(self.task(worktree))
         finally:
             await self._agent_state("idle", "")

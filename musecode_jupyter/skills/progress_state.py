@@ -118,7 +118,7 @@ class ProgressReducer:
             if event.agent == goal.agent:
                 goal.quiet += 1
         elif event.kind == "file.changed":
-            what = digest_of_text(f"{data['worktree']} {data['after']} {data['path']}")[:16]
+            what = digest_of_text(json.dumps([data["worktree"], data["after"], data["path"]]))[:16]
             if data["worktree"] is not None and what not in goal.files:
                 goal.files[what] = True
                 goal.moved()
@@ -133,7 +133,7 @@ class ProgressReducer:
         elif event.kind in _ANSWERS:
             asked = goal.asked.pop(data["call"], None)
             if asked is not None:
-                self._came(goal, asked, digest_of_text(str(data.get("output", "")))[:16])
+                self._came(goal, asked, digest_of_text(json.dumps(str(data.get("output", ""))))[:16])
         elif event.kind in _MOVES:
             goal.moved()
 

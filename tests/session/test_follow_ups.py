@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
-from fixtures.crew_scripts import Looking, look_again
-from fixtures.model_scripts import ParsedRequest
+from fixtures.crew_scripts import Looking, is_explorer, look_again
+from fixtures.model_scripts import Answer, ParsedRequest
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import Repo, Watch, end, kinds, only, session_on, start
 
@@ -83,6 +84,49 @@ def test_beyond_its_share_of_the_goals_limits_it_waits_as_mail(repo: Repo) -> No
         waiting = session.read(lambda core: core.crew.mailbox.state.waiting("explorer"))
     assert [letter.topic for letter in waiting.values()] == [f"next step {only(events, 'follow_up.set')[0].seq}"]
     assert kinds(events).count("agent.woken") == 1
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def test_what_waited_as_mail_is_not_taken_for_the_question_with_which_it_came(repo: Repo) -> None:
+    """The answer to the lead's next question says nothing of the next step that came along with it."""
+    model = Looking(look_again("whether it is right", "answer.txt"))
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on", review="off") as session:
+        assert end(start(session, steps=6)).met
+        repo.write("answer.txt", "wrong\n")
+        repo.commit({})
+        assert end(start(session)).met
+        events = list(session.events())
+    (due,) = [event for event in only(events, "mail.sent") if "You wanted to look again" in event.data["text"]]
+    assert due.seq in {event.data["mail"] for event in only(events, "mail.delivered")}
+    assert not [event for event in only(events, "mail.sent") if event.data["topic"].startswith("next") and event != due]
+
+
+def test_a_next_step_that_is_stopped_is_told(repo: Repo) -> None:
+    """A goal that begins ends what the explorer does by itself: the lead reads that nothing came of it."""
+    looking = Looking(look_again("whether it is right", "answer.txt"))
+    under_way, go = threading.Event(), threading.Event()
+
+    def model(request: ParsedRequest) -> Answer:
+        again = any("You wanted to look again" in item.get("text", "") for item in request.items)
+        if is_explorer(request) and again and not under_way.is_set():
+            under_way.set()
+            assert go.wait(60)
+        return looking(request)
+
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on", review="off") as session:
+        assert end(start(session)).met
+        assert under_way.wait(60)
+        repo.write("answer.txt", "wrong\n")
+        repo.commit({})
+        handle = start(session)
+        go.set()
+        assert end(handle).met
+        events, folder = list(session.events()), session.folder
+    (note,) = [e for e in only(events, "mail.sent") if e.data["to"] == "lead" and e.data["topic"].startswith("next")]
+    assert (
+        "wanted to look again, and did not come to its end (it was stopped): whether it is right" in note.data["text"]
+    )
     proof = prove(folder)
     assert (proof.problem, proof.unchecked) == (None, "")
 

@@ -269,8 +269,8 @@ class Reviews:
             await self.loop.checkpoint(task)
 
         loop = replace(self.loop, checkpoint=checkpoint)
-        await log.append("agent.state", {"state": "running", "why": f"reviews {change.scope}"}, agent=agent)
         try:
+            await log.append("agent.state", {"state": "running", "why": f"reviews {change.scope}"}, agent=agent)
             await loop.turn(Task(agent, place, seq, change.goal))
         except PassOver as over:
             logger.info("%s", over)

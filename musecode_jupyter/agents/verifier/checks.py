@@ -87,10 +87,13 @@ def _own(log: EventLog, data: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _needs(log: EventLog, task: int | None) -> list[str] | None:
-    """What a task's checks need of submodules and large files: all that it may write, if that was said."""
+    """What a task's checks need of submodules and large files, as where it asks to land: all it touches, if it says."""
     state = log.state("tasks")
     assert isinstance(state, TasksState)
-    return None if task is None else list(state.tasks[task].spec.writes) or None
+    if task is None:
+        return None
+    spec = state.tasks[task].spec
+    return [*spec.reads, *spec.writes] or None
 
 
 async def check(tools: LandingTools, begun: Event) -> Checked:

@@ -25,7 +25,12 @@ from musecode_jupyter.session.rerun.record import COMMANDS, Differs, RecordEnds,
 from musecode_jupyter.tools.state import CLOSING
 
 # Of the price list and the reserve, which are settings and not the agents' doing.
-_SETTINGS = {"model.requested": ("reserved_microusd", "reserved_tokens")}
+# A hand-over tells of all that the log has by then, also of chains of work that were stopped amid a step.
+_SETTINGS = {
+    "model.requested": ("reserved_microusd", "reserved_tokens"),
+    "goal.stopped": ("handover",),
+    "goal.met": ("handover",),
+}
 # How the others stand at that moment: between several chains of work only the order within each is kept.
 _OF_OTHERS = ("text", "after", "numbers", "why", "claims")
 # What begins a chain of work beside others, of agents that are woken.
