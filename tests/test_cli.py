@@ -174,7 +174,7 @@ def test_roles_are_trusted_and_no_more_without_a_session(command: Command, repo:
     assert command("trust", "off", *here).out == "Not trusted any more: librarian.\n"
     assert command("trust", "off", *here).out == "No role of this repository is trusted.\n"
     with session_on(ADDRESS, repo.root, crew="on") as session:
-        assert list(session.read(lambda core: core.agents.agents)) == ["lead", "explorer"]
+        assert list(session.read(lambda core: core.agents.agents)) == ["lead", "explorer", "verifier"]
         assert [each.name for each in session.rules.held.values()] == ["land on main"]
     command.refused(2, "There is no folder", "trust", "--repo", str(repo.root / "nowhere"))
     assert command("trust", "maybe", *here).code == 2
