@@ -76,7 +76,6 @@ class Limit(BaseModel):
 class LedgerState(BaseModel):
     """`open` by seq of model.requested; `limits` by scope: session, agent NAME, task NUMBER, day.
 
-
     `tasks` has the task that each agent works on or reviews. `ran` has the seconds of all generations but this one,
     which began at `since` and was last seen at `seen`: the time in which no process has the session open is not in it.
     """
@@ -109,7 +108,7 @@ class LedgerState(BaseModel):
 
     def seconds(self, now: datetime) -> float:
         """Seconds in which a process had the session open, up to `now`."""
-        return self.ran + (_between(self.since, now) if self.since else 0.0)
+        return self.ran + (seconds_between(self.since, now) if self.since else 0.0)
 
     @property
     def limit_usd(self) -> float | None:
@@ -154,7 +153,7 @@ class LedgerReducer:
         data = event.data
         if event.kind in {"session.opened", "session.resumed"}:
             if state.since:
-                state.ran += _between(state.since, datetime.fromisoformat(state.seen))
+                state.ran += seconds_between(state.since, datetime.fromisoformat(state.seen))
             state.since = event.ts
         elif event.kind == "model.requested":
             state.open[event.seq] = Reserve(
@@ -201,8 +200,8 @@ def _work(state: LedgerState, kind: str, data: Mapping[str, Any]) -> None:
         state.tasks = {agent: task for agent, task in state.tasks.items() if task != data["task"]}
 
 
-def _between(start: str, end: datetime) -> float:
-    # A clock that was set back takes nothing away.
+def seconds_between(start: str, end: datetime) -> float:
+    """Seconds from the time of an event to `end`; a clock that was set back takes nothing away."""
     return max(0.0, (end - datetime.fromisoformat(start)).total_seconds())
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from musecode_jupyter.agents.prompts import REVIEWERS
+from musecode_jupyter.guard.ledger import seconds_between
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Slice
 from musecode_jupyter.log.kinds import kinds_with
@@ -84,12 +85,12 @@ class GoalRecord(Slice):
 
     def seconds(self, now: datetime) -> float:
         """Seconds in which the goal ran, up to `now`: pauses, stops and times without a process do not count."""
-        return self.ran + (_between(self.since, now) if self.since else 0.0)
+        return self.ran + (seconds_between(self.since, now) if self.since else 0.0)
 
     def rest(self, ts: str) -> None:
         """End the running interval at the time `ts`, if one is open."""
         if self.since:
-            self.ran += _between(self.since, datetime.fromisoformat(ts))
+            self.ran += seconds_between(self.since, datetime.fromisoformat(ts))
             self.since = ""
 
 
@@ -275,8 +276,3 @@ class GoalsReducer:
             if event.agent in REVIEWERS:
                 # No sign of life of the one who works.
                 goal.calls_at_turn += 1
-
-
-def _between(start: str, end: datetime) -> float:
-    # A clock that was set back takes nothing away.
-    return max(0.0, (end - datetime.fromisoformat(start)).total_seconds())

@@ -118,7 +118,7 @@ class ProgressReducer:
             if event.agent == goal.agent:
                 goal.quiet += 1
         elif event.kind == "file.changed":
-            what = digest_of_text(json.dumps([data["worktree"], data["after"], data["path"]]))[:16]
+            what = _mark([data["worktree"], data["after"], data["path"]])
             if data["worktree"] is not None and what not in goal.files:
                 goal.files[what] = True
                 goal.moved()
@@ -127,13 +127,11 @@ class ProgressReducer:
                 goal.moved()
         elif event.kind == "tool.requested":
             if event.agent == goal.agent and data["origin"] == "model":
-                goal.asked[event.seq] = digest_of_text(json.dumps([data["name"], data["arguments"]], sort_keys=True))[
-                    :16
-                ]
+                goal.asked[event.seq] = _mark([data["name"], data["arguments"]])
         elif event.kind in _ANSWERS:
             asked = goal.asked.pop(data["call"], None)
             if asked is not None:
-                self._came(goal, asked, digest_of_text(json.dumps(str(data.get("output", ""))))[:16])
+                self._came(goal, asked, _mark(str(data.get("output", ""))))
         elif event.kind in _MOVES:
             goal.moved()
 
@@ -142,3 +140,8 @@ class ProgressReducer:
             goal.same += 1
         else:
             goal.call, goal.result, goal.same, goal.told_same = call, result, 1, False
+
+
+def _mark(value: Any) -> str:
+    """By which a value is known again; as JSON, since texts of models and commands may hold anything."""
+    return digest_of_text(json.dumps(value, sort_keys=True))[:16]
