@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 GENESIS = "0" * 32
 # Larger appends were torn by SIGKILL far more often than small ones; what is larger goes to a blob.
 MAX_RECORD_BYTES = 16_384
