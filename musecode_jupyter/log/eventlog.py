@@ -32,6 +32,7 @@ from musecode_jupyter.log.journal import (
 )
 from musecode_jupyter.log.kinds import LogRecovered, SecretRedacted, StateDigest
 from musecode_jupyter.log.lock import SessionLock
+from musecode_jupyter.log.outputs import keep
 from musecode_jupyter.log.payload import Payload
 from musecode_jupyter.log.record import checked, draft, hydrated, redacted
 from musecode_jupyter.log.redaction import Redactor, redact_file
@@ -376,9 +377,13 @@ class EventLog:
             raise LogError(f"session {self.folder.name} has no event {seq}; the last one is {self.last_seq}")
         return hydrated(next(self._read(unpack(self._positions[seq - 1]), seq)), self._blobs)
 
-    def redact_file(self, path: Path) -> None:
-        """Cut secrets out of a text file in place, a piece at a time; a file without any is left as it is. Blocks."""
+    def keep_file(self, path: Path) -> str:
+        """Cut secrets out of a text file in place, make it durable and answer its digest, for an event. Blocks.
+
+        A file without secrets is left as it is; of a missing one the digest is empty.
+        """
         redact_file(self._redactor, path)
+        return keep(path)
 
     def blob(self, digest: str) -> bytes:
         """The bytes of a blob, also of one that is not written yet.

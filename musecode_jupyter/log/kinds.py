@@ -343,6 +343,7 @@ class ToolFinished(Payload):
     exit: int | None = None
     seconds: float = 0.0
     output_path: str | None = Field(default=None, description="file in the session folder with the whole output")
+    output_digest: str = Field(default="", description="BLAKE2b-256 of that file; empty up to version 3")
     fenced: bool = Field(default=False, description="whether a prompt shows the output between marks, as data")
     pictures: list[PictureRef] = Field(default_factory=list)
     files: Literal["", "same", "kept", "unknown"] = Field(

@@ -145,7 +145,11 @@ class Scanner:
         file.seek(self.offset)
         while line := file.readline(_MAX_LINE):
             if is_last and not line.endswith(b"\n") and len(line) < _MAX_LINE:
-                self.unfinished = len(line)
+                if isinstance(self._check(line[:-1] + b"\n", self.h), Event):
+                    # No write that is cut off leaves this: after a record nothing but its newline is written.
+                    yield self._damage(len(line), "the record's newline is another byte", resumed=False)
+                else:
+                    self.unfinished = len(line)
                 return
             found = self._follows(line) or self._check(line, self.h)
             if type(found) is Event:

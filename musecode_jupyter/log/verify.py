@@ -11,6 +11,7 @@ from musecode_jupyter.log.blobs import BlobStore
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Fold, Reducer
 from musecode_jupyter.log.journal import unknown
+from musecode_jupyter.log.outputs import check_output, is_gone
 from musecode_jupyter.log.record import hydrated
 from musecode_jupyter.log.scan import Damage, Record, Scanner, segment_name
 from musecode_jupyter.runtime.errors import LogError
@@ -32,7 +33,8 @@ class VerifyReport:
     """What `verify` found; `unfinished` counts the bytes of a last line without its end: no problem.
 
     `partly` counts the state digests of which some slices could not be compared, because another version of the
-    program recorded them; `skipped` has the names of these slices.
+    program recorded them; `skipped` has the names of these slices. `gone` counts the whole outputs of commands whose
+    files somebody removed.
     """
 
     events: int
@@ -43,6 +45,7 @@ class VerifyReport:
     first_problem: Problem | None
     partly: int = 0
     skipped: tuple[str, ...] = ()
+    gone: int = 0
 
     @property
     def ok(self) -> bool:
@@ -51,13 +54,19 @@ class VerifyReport:
 
     @property
     def not_compared(self) -> str:
-        """What of the recorded states was not compared, as a sentence; empty if everything was."""
-        if not self.partly:
-            return ""
-        return (
-            f"In {self.partly} of {self.digests} recorded states these parts were not compared, because another "
-            f"version of this program recorded them: {', '.join(self.skipped)}."
-        )
+        """What was not compared, recorded states or whole outputs, in sentences; empty if everything was."""
+        notes = []
+        if self.partly:
+            notes.append(
+                f"In {self.partly} of {self.digests} recorded states these parts were not compared, because another "
+                f"version of this program recorded them: {', '.join(self.skipped)}."
+            )
+        if self.gone:
+            notes.append(
+                f"The files with the whole output of {self.gone} commands are not there any more: what the agents saw "
+                "of them is in the log."
+            )
+        return " ".join(notes)
 
 
 def verify(folder: Path, reducers: Iterable[Reducer[Any]] = ()) -> VerifyReport:
@@ -96,6 +105,7 @@ class _Check:
         self._problems = 0
         self._partly = 0
         self._skipped: set[str] = set()
+        self._gone = 0
         self._first: Problem | None = None
 
     def problem(self, seq: int, segment: int, offset: int, field: str, text: str) -> None:
@@ -131,9 +141,16 @@ class _Check:
                 self.problem(*at, f"state.{name}", "the fold differs from the recorded digest")
             self._partly += bool(compared.skipped)
             self._skipped.update(compared.skipped)
+        if event.kind == "tool.finished":
+            self._finished(event, at)
         if event.kind == "session.forked":
             self._forked(event, at, before)
         self._fold.apply(event)
+
+    def _finished(self, event: Event, at: tuple[int, int, int]) -> None:
+        if text := check_output(self.scanner.folder, event):
+            self.problem(*at, "data.output_digest", text)
+        self._gone += is_gone(self.scanner.folder, event)
 
     def _forked(self, event: Event, at: tuple[int, int, int], before: str) -> None:
         if event.data["seq"] != event.seq - 1:
@@ -153,4 +170,5 @@ class _Check:
             self._first,
             self._partly,
             tuple(sorted(self._skipped)),
+            self._gone,
         )

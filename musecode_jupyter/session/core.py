@@ -27,6 +27,7 @@ from musecode_jupyter.guard.sandbox import Sandbox
 from musecode_jupyter.guard.scopes import check_step
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.log.outputs import FOLDER as OUTPUTS
 from musecode_jupyter.log.redaction import Redactor
 from musecode_jupyter.models.endpoint import secrets
 from musecode_jupyter.models.model_file import LocalModelFile
@@ -138,7 +139,7 @@ class SessionCore:
         self.with_crew = info.profile != "guided" and settings.crew_wanted()
         """Whether standing agents work beside the lead."""
         self.with_verifier = self.with_crew and settings.verifier_wanted()
-        outputs = log.folder / "outputs"
+        outputs = log.folder / OUTPUTS
         outputs.mkdir(mode=0o700, exist_ok=True)
         self.executor = Executor(
             log=log,

@@ -20,6 +20,8 @@ from musecode_jupyter.agents.tasks.state import TasksState
 from musecode_jupyter.guard.ledger import LedgerState
 from musecode_jupyter.log import EventLog, Redactor
 from musecode_jupyter.log.blobs import sync_folder
+from musecode_jupyter.log.outputs import FOLDER as OUTPUTS
+from musecode_jupyter.log.outputs import keep
 from musecode_jupyter.log.prefix import Prefix, copy_prefix
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.session.landings import landing_tools
@@ -77,13 +79,13 @@ def _clear(folder: Path, now: datetime) -> None:
 def _begin(source: Path, target: Path, seq: int) -> Prefix:
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     prefix = copy_prefix(source, target, seq)
-    outputs = source / "outputs"
+    outputs = source / OUTPUTS
     if outputs.is_dir():
-        # Whole outputs of commands, by the seq of their call; a convenience, so not synced.
-        (target / "outputs").mkdir(mode=0o700)
+        (target / OUTPUTS).mkdir(mode=0o700)
         for path in outputs.iterdir():
             if path.stem.isdecimal() and int(path.stem) <= seq:
-                shutil.copy2(path, target / "outputs" / path.name)
+                shutil.copy2(path, target / OUTPUTS / path.name)
+                keep(target / OUTPUTS / path.name)
     return prefix
 
 

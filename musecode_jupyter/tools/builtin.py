@@ -139,7 +139,7 @@ async def _run(context: ToolContext, arguments: RunArguments) -> Outcome:
         context.effects,
     )
     result = confined.result
-    await context.effects.disk(context.log.redact_file, output)
+    digest = await context.effects.disk(context.log.keep_file, output)
     ending = {
         "exited": f"exit {result.exit}",
         "timeout": f"ended after the limit of {arguments.timeout:g} s",
@@ -159,6 +159,7 @@ async def _run(context: ToolContext, arguments: RunArguments) -> Outcome:
         exit=result.exit if result.ended == "exited" else None,
         seconds=result.seconds,
         output_path=str(output),
+        output_digest=digest,
     )
 
 

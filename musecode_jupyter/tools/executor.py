@@ -550,6 +550,7 @@ class Executor:
                 "exit": outcome.exit,
                 "seconds": outcome.seconds,
                 "output_path": outcome.output_path,
+                "output_digest": outcome.output_digest,
                 # What a model asked for is shown to it as data; the harness reads its own results as they are.
                 "fenced": call is not None and call.origin == "model",
                 "pictures": pictures,

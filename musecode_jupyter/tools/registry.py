@@ -83,6 +83,7 @@ class Outcome:
     exit: int | None = None
     seconds: float = 0.0
     output_path: str | None = None
+    output_digest: str = ""
     observed: tuple[tuple[str, str, int], ...] = ()
     pictures: tuple[PictureFile, ...] = ()
 

@@ -114,6 +114,19 @@ def test_a_torn_first_record_leaves_an_empty_log_that_can_go_on(session: Path, t
     recovered(folder, 0, segment(session).read_bytes()[:50])
 
 
+def test_a_flip_of_each_byte_of_the_last_record_is_found(session: Path, tmp_path: Path) -> None:
+    """Of its newline too: without one it looked like a write that had not ended yet, which is no fault."""
+    content = segment(session).read_bytes()
+    folder = copy(session, tmp_path / "s")
+    found = 0
+    start = content.rindex(b"\n", 0, -1) + 1
+    for at in range(start, len(content)):
+        change(folder, content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        found += not verify(folder, reducers()).ok
+    assert found == len(content) - start
+    recovered(folder, 4, content[start:-1] + bytes([content[-1] ^ 1]))
+
+
 def test_a_last_line_with_a_changed_byte_is_kept_in_quarantine_or_refused(session: Path, tmp_path: Path) -> None:
     """It cannot be told from a torn batch, so its bytes are never thrown away."""
     content = segment(session).read_bytes()

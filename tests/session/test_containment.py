@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from fixtures.model_scripts import Answer, Call, Steps
 from fixtures.model_server import ModelServer
-from fixtures.session_bench import DONE, EDIT, Repo, only, session_on, start
+from fixtures.session_bench import DONE, EDIT, Repo, only, session_on, settings, start
+
+from musecode_jupyter.session.api import fork_session
+from musecode_jupyter.session.replay import prove
 
 DEADLINE_S = 60.0
 
@@ -49,6 +52,35 @@ def test_a_key_that_a_command_prints_is_nowhere_in_the_session_folder(
         folder = session.folder
     assert any("address=somewhere" in text for text in texts)
     assert not [path for path in folder.rglob("*") if path.is_file() and key.encode() in path.read_bytes()]
+    assert prove(folder).ok, "the digest is of what is kept"
+
+
+def test_whole_outputs_are_part_of_what_is_proved(repo: Repo) -> None:
+    """A flipped byte in what a command printed was no fault to `verify`: the log had no digest of it."""
+    with ModelServer(Steps([run("printf 'no newline'"), EDIT, DONE])) as server:
+        with session_on(server.base_url, repo.root, approvals="allow-workspace") as session:
+            assert start(session).wait(timeout=DEADLINE_S).met
+            folder, met = session.folder, only(session.events(), "goal.met")[0].seq
+        with fork_session(folder, met, settings=settings(server.base_url)) as forked:
+            copied = forked.folder
+    outputs = sorted((folder / "outputs").iterdir())
+    assert [path.name for path in sorted((copied / "outputs").iterdir())] == [path.name for path in outputs]
+    assert prove(folder).ok
+    assert prove(copied).ok
+    assert "no newline" in [path.read_text() for path in outputs]
+    for path in outputs:
+        content = path.read_bytes()
+        for wrong in (content[:-1] + bytes([content[-1] ^ 1]) if content else b"x", content + b"\n"):
+            path.write_bytes(wrong)
+            proof = prove(folder)
+            assert proof.problem is not None
+            assert f"outputs/{path.name} is not what the command printed" in proof.problem
+            assert proof.problem.startswith(f"event {proof.seq}, field data.output_digest")
+        path.write_bytes(content)
+    outputs[0].unlink()
+    proof = prove(folder)
+    assert proof.ok, "who removes it to save room has not changed what was seen"
+    assert "whole output of 1 command" in proof.words
 
 
 def test_a_pythonpath_into_the_checkout_leads_into_the_tree_that_is_judged(
