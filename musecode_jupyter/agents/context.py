@@ -22,6 +22,7 @@ SPEAKING = frozenset(
         "goal.nudged",
         *("task.leased", "task.bounced", "tasks.tried", "model.completed", "mail.sent"),
         *("context.compacted", "critique.asked", "plan.begun", "plan.edited", "plan.checked"),
+        *("draft.begun", "draft.checked"),
         *("tool.finished", "tool.failed", "tool.cancelled", "tool.unknown"),
     }
 )
@@ -72,9 +73,9 @@ def items_of(event: Event, call_ids: Callable[[int], str | None], blob: Blob) ->
         return (Message(role="user", text=data["text"]),)
     if event.kind == "mail.sent":
         return (Message(role="user", text=frames.mail(event.agent, data)),)
-    if event.kind in {"plan.begun", "plan.edited"}:
+    if event.kind in {"plan.begun", "plan.edited", "draft.begun"}:
         return (Message(role="user", text=data["message"]),)
-    if event.kind in {"task.bounced", "tasks.tried", "plan.checked"}:
+    if event.kind in {"task.bounced", "tasks.tried", "plan.checked", "draft.checked"}:
         return (Message(role="user", text=data["report"]),)
     if event.kind == "goal.edited" and (said := frames.edited(data)):
         return (Message(role="user", text=said),)

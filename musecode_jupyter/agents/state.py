@@ -29,6 +29,8 @@ _OF_TASKS = {
     "plan.begun": "message",
     "plan.edited": "message",
     "plan.checked": "report",
+    "draft.begun": "message",
+    "draft.checked": "report",
 }
 
 

@@ -39,6 +39,7 @@ from musecode_jupyter.tools.notebook import notebook_tools
 if TYPE_CHECKING:
     from musecode_jupyter.jupyter.notebook import NotebookAccess
     from musecode_jupyter.jupyter.views import ApprovalsView, CritiquesView, PlanView, TimelineView
+    from musecode_jupyter.session.drafts import DraftHandle
     from musecode_jupyter.session.plan_handle import PlanHandle
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,8 @@ class Host:
         self._plans: list[PlanView] = []
         self.plan: PlanHandle | None = None
         """The plan that was begun here last: an approval by the magic is bound to what it showed."""
+        self.draft: DraftHandle | None = None
+        """The goal whose clauses were proposed here last, likewise."""
         self._cards: dict[int, dict[str, Any]] = {}
         self._on_end: list[tuple[int | None, Callable[[], None]]] = []
         self._offered = False
@@ -208,7 +211,7 @@ class Host:
                 with contextlib.suppress(Exception):
                     view.close()
             self._timelines, self._approvals, self._critiques, self._on_end = [], [], [], []
-            self._plans, self.plan = [], None
+            self._plans, self.plan, self.draft = [], None, None
 
     def shutdown(self) -> None:
         """Close the session, leave the notebook alone, and end the runtime thread."""

@@ -20,9 +20,10 @@ from musecode_jupyter.runtime.errors import MuseError
 if TYPE_CHECKING:
     from musecode_jupyter.jupyter.host import Host
     from musecode_jupyter.session import GoalHandle, Session
+    from musecode_jupyter.session.drafts import DraftHandle
     from musecode_jupyter.skills.limits import Limits
 
-GOAL_WORDS = ("pause", "resume", "stop", "clear", "history")
+GOAL_WORDS = ("pause", "resume", "stop", "clear", "history", "confirm", "cancel")
 PLAN_WORDS = ("approve", "reject", "edit", "answer", "cancel", "resume", "save", "diff", "run")
 
 
@@ -66,7 +67,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
         "words",
         nargs="*",
         help="the goal; or pause, resume, stop, clear [N], history, steer [--now] TEXT, edit [TEXT] with new limits or "
-        "clauses; nothing: show the goal",
+        "clauses, confirm (with clauses of your own) or cancel what the lead proposed; nothing: show the goal",
     )
     @argument("--verify", action="append", default=[], metavar="CMD", help="must exit with 0 (repeatable)")
     @argument("--metric", action="append", default=[], metavar="'NAME >= X vs BASELINE'", help="measured (repeatable)")
@@ -90,6 +91,9 @@ class MuseMagics(Magics):  # type: ignore[misc]
     def goal(self, line: str, cell: str | None = None) -> Any:
         """Work on a goal until the --verify commands pass; returns a handle at once.
 
+        Without --verify and --metric the lead proposes what decides it, each command is tried at once, and the goal is
+        set when you `%goal confirm` it.
+
         A text that ends in "?" needs the cell form, since IPython takes a final "?" as a request for help.
         """
         with _one_line_errors():
@@ -102,6 +106,8 @@ class MuseMagics(Magics):  # type: ignore[misc]
                 raise UsageError("In the cell form the goal is the cell's text; the first line takes options only.")
             if arguments.plan:
                 return self._run_plan(words, cell, arguments)
+            if cell is None and words in (["confirm"], ["cancel"]):
+                return self._draft_word(words[0], arguments)
             if words[:1] == ["edit"]:
                 return self._edit(" ".join(words[1:]) if cell is None else cell.strip(), arguments)
             if cell is None and (not words or words[0] in GOAL_WORDS):
@@ -287,6 +293,8 @@ class MuseMagics(Magics):  # type: ignore[misc]
             waiting = [] if word else queue_lines(host.open)
         else:
             waiting = []
+        if not word and host.open is not None and (draft := host.open.open_draft()) is not None:
+            waiting.append(visible_text(draft.text()).rstrip("\n"))
         if not word and (host.open is None or host.open.goals.active is None):
             print("\n".join(waiting) or NO_GOAL)
             return
@@ -344,7 +352,7 @@ class MuseMagics(Magics):  # type: ignore[misc]
             handle = plan.run(spec)
         return self._started(host, handle, arguments)
 
-    def _start_goal(self, text: str, arguments: Any) -> GoalHandle:
+    def _start_goal(self, text: str, arguments: Any) -> GoalHandle | DraftHandle:
         from musecode_jupyter.jupyter.commands import show_root
         from musecode_jupyter.session import GoalSpec
         from musecode_jupyter.session.preflight import clause_options, graph_options
@@ -354,9 +362,23 @@ class MuseMagics(Magics):  # type: ignore[misc]
         ground = {"shadow": arguments.shadow, "base": arguments.base}
         given = {**_limits(arguments).given, **graph_options(**graph), **ground, "clauses": clause_options(arguments)}
         spec = GoalSpec(text, tuple(arguments.verify), **given)
+        if host.interactive and not spec.verify and not spec.clauses.metric and not spec.tasks:
+            from musecode_jupyter.jupyter.draft_words import start_draft
+
+            return start_draft(host, spec)
         session = host.session_for_work(spec)
         show_root(session)
         return self._started(host, session.start_goal(spec), arguments)
+
+    def _draft_word(self, word: str, arguments: Any) -> Any:
+        from musecode_jupyter.jupyter.draft_words import cancel_draft, confirmed_draft
+
+        if (_fixed_options(arguments) and not arguments.wait) or _limits(arguments).given:
+            raise UsageError(f"%goal {word} takes clauses only: limits go with the goal's text, or with %goal edit.")
+        host = self._ready()
+        if word == "cancel":
+            return cancel_draft(host, arguments)
+        return self._started(host, confirmed_draft(host, arguments), arguments)
 
     def _started(self, host: Host, handle: GoalHandle, arguments: Any) -> GoalHandle:
         from musecode_jupyter.jupyter.commands import finished_goal_text, show_live, show_static

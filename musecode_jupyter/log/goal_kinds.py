@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from musecode_jupyter.log.payload import Payload
+from musecode_jupyter.log.payload import Check, Payload
 
 
 class Holdout(Payload):
@@ -59,10 +59,10 @@ class GoalWarned(Payload):
     """A share of a limit is used: 50, 80 or 95 percent, each told once for a limit as it is."""
 
     goal: int
-    limit: Literal["usd", "tokens", "calls", "hours", "steps"]
+    limit: Literal["microusd", "tokens", "calls", "hours", "steps"]
     percent: Literal[50, 80, 95]
-    used: float
-    of: float
+    used: int | float = Field(description="whole, but for hours")
+    of: int | float
 
 
 class GoalExhausted(Payload):
@@ -95,10 +95,70 @@ class GoalDequeued(Payload):
     why: str
 
 
+class DraftBegun(Payload):
+    """The user wants a goal and names nothing that decides it: the lead proposes clauses. The seq is its number."""
+
+    text: str = Field(description="what the user said")
+    spec: dict[str, Any] = Field(description="the goal as the user gave it: text, limits, clauses of their own")
+    agent: str
+    commit: str = Field(description="the user's last commit, on which what is proposed is tried")
+    message: str = Field(description="how it is put to the agent")
+
+
+class DraftChecked(Payload):
+    """What was proposed was tried on a clean checkout of `tree`."""
+
+    draft: int
+    agent: str = Field(description="who is told")
+    commit: str
+    tree: str
+    checks: list[Check]
+    denied: str = Field(default="", description="why the commands were not run; empty if they were")
+    report: str = Field(default="", description="why it goes back to its author; empty if it does not")
+
+
+class DraftProposed(Payload):
+    """Clauses for the user to confirm; nothing holds because of this event."""
+
+    draft: int
+    digest: str = Field(description="BLAKE2b-128 of `document`")
+    document: str = Field(description="the clauses as canonical JSON, each with how its trial ended")
+
+
+class DraftConfirmed(Payload):
+    """The user takes the clauses, as they were shown or with changes of their own: what the goal is then set with."""
+
+    draft: int
+    digest: str = Field(description="of what was shown")
+    verify: list[str]
+    clauses: dict[str, Any] = Field(description="all clauses but verify, as options")
+    changed: list[str] = Field(description="the kinds of clauses that the user gave otherwise than they were proposed")
+
+
+class DraftCancelled(Payload):
+    """The user wants no goal of this."""
+
+    draft: int
+
+
+class DraftStopped(Payload):
+    """Asking for clauses ended without any."""
+
+    draft: int
+    state: Literal["stopped", "interrupted", "budget", "stalled", "error"]
+    why: str
+
+
 GOAL_KINDS: dict[str, type[Payload]] = {
     "goal.warned": GoalWarned,
     "goal.exhausted": GoalExhausted,
     "goal.nudged": GoalNudged,
     "goal.queued": GoalQueued,
     "goal.dequeued": GoalDequeued,
+    "draft.begun": DraftBegun,
+    "draft.checked": DraftChecked,
+    "draft.proposed": DraftProposed,
+    "draft.confirmed": DraftConfirmed,
+    "draft.cancelled": DraftCancelled,
+    "draft.stopped": DraftStopped,
 }

@@ -503,6 +503,7 @@ class GoalSet(Payload):
     )
     clauses: GoalClauses = Field(default_factory=GoalClauses)
     queued: int | None = Field(default=None, description="the goal.queued of which it has come")
+    draft: int | None = Field(default=None, description="the draft.begun whose clauses the user confirmed")
 
 
 class GoalBased(Payload):

@@ -64,6 +64,13 @@ def _exceeded_2(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "needed": spent_microusd(data["needed"])} if money else data
 
 
+# Up to version 3 a warning said dollars with a fraction.
+def _warned_3(data: dict[str, Any]) -> dict[str, Any]:
+    if data["limit"] != "usd":
+        return data
+    return {**data, "limit": "microusd", "used": spent_microusd(data["used"]), "of": limit_microusd(data["of"])}
+
+
 def _micro(name: str) -> str:
     return f"{name.removesuffix('usd')}microusd"
 
@@ -79,6 +86,7 @@ UPCASTERS: dict[tuple[str, int], Upcaster] = {
     **{(kind, 2): _limits_2 for kind in ("goal.set", "budget.set")},
     ("goal.edited", 2): _edited_2,
     ("budget.exceeded", 2): _exceeded_2,
+    ("goal.warned", 3): _warned_3,
 }
 """By kind and version of the schema: from the data of that version to that of the next, without changing its argument.
 

@@ -25,6 +25,7 @@ from musecode_jupyter.session import claims, goals, landings, looks, roles, time
 from musecode_jupyter.session.clauses import clauses_of
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.cost import CostReport, cost_of
+from musecode_jupyter.session.drafts import DraftHandle
 from musecode_jupyter.session.files_at import session_at
 from musecode_jupyter.session.fork import make_fork, settled, take_away
 from musecode_jupyter.session.grills import grill
@@ -338,6 +339,15 @@ class Session:
     def start_goal(self, spec: GoalSpec) -> GoalHandle:
         """Like `goal`, for callers without an event loop."""
         return GoalHandle(self, self.call(lambda core: core.set_goal(spec)), spec.text)
+
+    def draft_goal(self, spec: GoalSpec) -> DraftHandle:
+        """Have the lead propose what decides a goal; it is set once `confirm` of the handle says so."""
+        return DraftHandle(self, self.call(lambda core: core.drafts.begin(spec)))
+
+    def open_draft(self) -> DraftHandle | None:
+        """Handle of the draft that waits for the lead or the user, if there is one."""
+        number = self.read(lambda core: core.drafts.open())
+        return None if number is None else DraftHandle(self, number)
 
     async def plan(self, text: str, *, verify: str | Sequence[str] = ()) -> PlanHandle:
         """Have the lead write a plan for `text`, and return its handle at once; nothing is changed for it.

@@ -49,6 +49,7 @@ from musecode_jupyter.session.claims import heed, send_corrections
 from musecode_jupyter.session.clauses import hide_held
 from musecode_jupyter.session.crew import LEAD_NAME, make_agents, make_crew, take_up
 from musecode_jupyter.session.day import Day
+from musecode_jupyter.session.drafts import Drafts
 from musecode_jupyter.session.goal_queue import GoalQueue, waits
 from musecode_jupyter.session.goal_watch import check_progress, share, warn
 from musecode_jupyter.session.ground import settle, take_in
@@ -169,6 +170,8 @@ class SessionCore:
         self.questions = Questions(self)
         """What the lead is asked outside goals: the user's questions, and plans."""
         self.plans = Plans(self)
+        self.drafts = Drafts(self)
+        """Goals for which the lead proposes what decides them."""
         self.start_lock = asyncio.Lock()
         """Held while a goal is being started or resumed."""
         self.queue = GoalQueue(self)

@@ -12,7 +12,7 @@ from musecode_jupyter.runtime.errors import LogError, MuseError, UsageProblem
 from musecode_jupyter.session import goals
 from musecode_jupyter.session.clauses import freeze
 from musecode_jupyter.session.preflight import GoalSpec, check_goal
-from musecode_jupyter.skills.clauses import ClauseOptions
+from musecode_jupyter.skills.clauses import options_of
 from musecode_jupyter.skills.queue_state import QueueState
 
 if TYPE_CHECKING:
@@ -108,10 +108,9 @@ def as_data(spec: GoalSpec) -> dict[str, Any]:
 def from_data(data: dict[str, Any]) -> GoalSpec:
     """The other way round."""
     given = dict(data)
-    clauses: dict[str, Any] = given.pop("clauses")
-    clauses = {name: tuple(each) if isinstance(each, list) else each for name, each in clauses.items()}
+    clauses = options_of(given.pop("clauses"))
     tasks = tuple(TaskSpec.model_validate(task) for task in given.pop("tasks"))
-    return GoalSpec(**{**given, "verify": tuple(given["verify"])}, tasks=tasks, clauses=ClauseOptions(**clauses))
+    return GoalSpec(**{**given, "verify": tuple(given["verify"])}, tasks=tasks, clauses=clauses)
 
 
 def waits(core: SessionCore, number: int) -> None:

@@ -55,8 +55,11 @@ def warn(core: SessionCore, event: Event) -> None:
     record = core.record(active)
     if record.final or record.status == "paused":
         return
-    used, warned = used_of(record, core.now()).given, clauses_of(core, active).warned
-    for name, limit in limits_of(record).given.items():
+    used, warned = used_of(record, core.now()).recorded, clauses_of(core, active).percents
+    used["microusd"] = record.used_microusd
+    for name, limit in limits_of(record).recorded.items():
+        if limit is None:
+            continue
         reached = next((percent for percent in PERCENTS if 100 * used[name] >= percent * limit), 0)
         if reached > warned.get(name, 0):
             said = {"goal": active, "limit": name, "percent": reached, "used": used[name], "of": limit}

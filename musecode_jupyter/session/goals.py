@@ -51,6 +51,7 @@ async def set_goal(core: SessionCore, spec: GoalSpec, *, queued: int | None = No
             "start": "head" if found.shadow else start,
             "clauses": frozen.clauses.model_dump(),
             "queued": queued,
+            "draft": spec.draft,
         },
         agent="user",
         blobs=frozen.blobs,

@@ -46,7 +46,8 @@ class GoalSpec:
 
     With more than one of `workers`, the most that work side by side, or with `tasks` given, the goal is worked on as
     a graph of tasks. `shadow` lets a folder that is in no repository get a private one outside it. `base` is one of
-    `BASES`: from the last commit, or from the files as they are; None asks where somebody can be asked.
+    `BASES`: from the last commit, or from the files as they are; None asks where somebody can be asked. `draft` is the
+    number of the draft whose clauses the user has confirmed.
     """
 
     text: str
@@ -61,6 +62,7 @@ class GoalSpec:
     shadow: bool = False
     base: str | None = None
     clauses: ClauseOptions = field(default_factory=ClauseOptions)
+    draft: int | None = None
 
     @property
     def limits(self) -> Limits:
@@ -106,9 +108,17 @@ class Found:
 
 
 async def check_goal(
-    spec: GoalSpec, workspace: Path, settings: Settings, effects: Effects, *, may_ask: bool = False
+    spec: GoalSpec,
+    workspace: Path,
+    settings: Settings,
+    effects: Effects,
+    *,
+    may_ask: bool = False,
+    decided: bool = True,
 ) -> Found:
     """Where the goal can work. With `may_ask`, a folder without a repository is fine if it could get a private one.
+
+    Without `decided` what decides it is still to be said.
 
     Raises
     ------
@@ -120,8 +130,9 @@ async def check_goal(
     """
     if not spec.text.strip():
         raise UsageProblem('What is the goal? For example: %goal "make the tests pass" --verify "python -m pytest -q"')
-    check_options(spec.clauses, spec.verify)
-    if not spec.verify and not spec.clauses.metric:
+    if decided:
+        check_options(spec.clauses, spec.verify)
+    if decided and not spec.verify and not spec.clauses.metric:
         raise UsageProblem(
             "A goal needs a check that decides it: add --verify 'COMMAND', for example 'python -m pytest -q'."
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from musecode_jupyter.agents.mind import Step, Task
 from musecode_jupyter.runtime.errors import BudgetExceeded, Stopped, UsageProblem
 from musecode_jupyter.session.crew import LEAD_NAME
+from musecode_jupyter.skills.draft_tool import check_draft_tries
 from musecode_jupyter.skills.plan_state import being_written
 from musecode_jupyter.skills.plan_tool import check_tries
 from musecode_jupyter.tools.notebook import AttachedCell
@@ -96,10 +97,10 @@ class Questions:
 
             return (await self._with_lead(turn, task, "a question")).text
 
-    async def plan(self, work: Callable[[], Awaitable[None]], task: Task) -> None:
-        """Let the lead write a plan by `work`; `task` is where it does so."""
+    async def plan(self, work: Callable[[], Awaitable[None]], task: Task, what: str = "a plan") -> None:
+        """Let the lead write a plan, or look for clauses, by `work`; `task` is where it does so."""
         async with self._one:
-            await self._with_lead(work, task, "a plan")
+            await self._with_lead(work, task, what)
 
     async def _with_lead(self, work: Callable[[], Awaitable[T]], task: Task, why: str) -> T:
         core = self._core
@@ -129,6 +130,7 @@ class Questions:
     def check(self, task: Task) -> None:
         """Raise BudgetExceeded or PlanStalled where the lead has had its share of steps or tries; before each step."""
         check_tries(self._core.log, task.agent)
+        check_draft_tries(self._core.log, task.agent)
         limit = self._core.settings.steps_of_a_question()
         if self._core.agents.agents[LEAD_NAME].steps >= self._steps_end:
             raise BudgetExceeded(

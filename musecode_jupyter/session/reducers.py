@@ -22,6 +22,7 @@ from musecode_jupyter.guard.rules import RulesReducer
 from musecode_jupyter.log.fold import Reducer
 from musecode_jupyter.session.lineage import LineageReducer
 from musecode_jupyter.skills.clause_state import ClausesReducer
+from musecode_jupyter.skills.draft_state import DraftsReducer
 from musecode_jupyter.skills.goal_state import GoalsReducer
 from musecode_jupyter.skills.grill_state import GrillsReducer
 from musecode_jupyter.skills.ground_state import GroundsReducer
@@ -60,6 +61,7 @@ def all_reducers() -> list[Reducer[Any]]:
         QueueReducer(),
         GroundsReducer(),
         PlansReducer(),
+        DraftsReducer(),
         GrillsReducer(),
         LineageReducer(),
     ]

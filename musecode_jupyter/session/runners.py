@@ -20,6 +20,7 @@ from musecode_jupyter.agents.tasks.scheduling import Repository
 from musecode_jupyter.skills.clause_judge import forbid_validator
 from musecode_jupyter.skills.clause_state import ClausesState
 from musecode_jupyter.skills.dirty_goal import DirtyGoalRunner
+from musecode_jupyter.skills.draft_tool import PROPOSE_GOAL_TOOL
 from musecode_jupyter.skills.fan_out import FanOutRunner, FanOutTools
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools
 from musecode_jupyter.skills.ground_state import GroundsState
@@ -27,13 +28,16 @@ from musecode_jupyter.skills.plan_tool import PROPOSE_PLAN_TOOL
 from musecode_jupyter.tools.builtin import BUILTIN
 from musecode_jupyter.workspace.history import read_history
 
-REPLAYS = 7
+REPLAYS = 8
 """Goes up with every change of the code by which the same answers lead to other commands.
 
 What was recorded under another number is not run again; chain, fold and prompts are checked all the same.
 """
 
-TOOLS = (*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, PROPOSE_PLAN_TOOL, *CLAIM_TOOLS, *REVIEW_ONLY, FOLLOW_UP_TOOL)
+TOOLS = (
+    *(*BUILTIN, LOCATE, MAP, PROPOSE_TASKS, PROPOSE_PLAN_TOOL, PROPOSE_GOAL_TOOL),
+    *(*CLAIM_TOOLS, *REVIEW_ONLY, FOLLOW_UP_TOOL),
+)
 """The tools of agents and of this program, beside those of a host; which agent is offered which is its role's."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.money import in_usd
+from musecode_jupyter.session.draft_lines import DRAFT_TEXTS
 from musecode_jupyter.session.plan_lines import PLAN_TEXTS
 from musecode_jupyter.session.visible import visible_text
 from musecode_jupyter.skills.limits import duration
@@ -20,7 +21,7 @@ BEHIND = frozenset({"git.answered"})
 """Kinds that are there to prove the others: shown to those who ask for them."""
 
 # The field by which an event names the one that opened what it belongs to, most specific first.
-_REFERENCES = ("request", "call", "approval", "critique", "merge", "claim", "mail", "worktree", "goal", "plan")
+_REFERENCES = ("request", "call", "approval", "critique", "merge", "claim", "mail", "worktree", "goal", "plan", "draft")
 
 # Events that say by their kind alone how something went; kinds not named say neither.
 _OUTCOME = {
@@ -34,6 +35,7 @@ _OUTCOME = {
     "goal.met": True,
     "plan.approved": True,
     "plan.rejected": False,
+    "draft.confirmed": True,
     "merge.landed": True,
     "merge.bounced": False,
     "merge.undone": True,
@@ -302,6 +304,13 @@ def _approval_granted(data: Data) -> str:
     return f"approved {'for this session' if data['scope'] == 'session' else 'once'} by {data['by']}"
 
 
+def _goal_warned(data: Data) -> str:
+    money = data["limit"] == "microusd"
+    used, most = (in_usd(data[name]) if money else data[name] for name in ("used", "of"))
+    limit = "usd" if money else data["limit"]
+    return f"{data['percent']}% of the limit on {limit} is used: {used:g} of {most:g}"
+
+
 def _file_changed(data: Data) -> str:
     verb = "created" if data["before"] is None else "removed" if data["after"] is None else "changed"
     return f"{verb} {data['path']}"
@@ -529,7 +538,7 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "goal.judged": _goal_judged,
     "goal.met": _goal_met,
     "goal.stopped": lambda d: f"{d['state']}{_why(d)}",
-    "goal.warned": lambda d: f"{d['percent']}% of the limit on {d['limit']} is used: {d['used']:g} of {d['of']:g}",
+    "goal.warned": _goal_warned,
     "goal.exhausted": lambda d: f"all but the reserve is used ({d['limit']}): the last verification begins{_why(d)}",
     "goal.nudged": lambda d: f"{d['agent']} is told that nothing moves ({d['step']})",
     "goal.queued": lambda d: f"waits for its turn: {d['spec'].get('text')}",
@@ -587,6 +596,7 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "checks.begun": lambda d: f"the verifier checks the work of {d['agent']}: {_list(d['commands'])}",
     "checks.ended": _checks_ended,
     **PLAN_TEXTS,
+    **DRAFT_TEXTS,
     "budget.set": _budget_set,
     "budget.exceeded": lambda d: f"{d['scope']} limit{_why(d)}",
     "secret.redacted": lambda d: f"cut from {d['where']}: {_list(d['patterns'])}",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from musecode_jupyter.agents.landing.checks import clean_place, run_commands
 from musecode_jupyter.agents.landing.tools import LandingTools
 from musecode_jupyter.agents.landing.work import Merged, Review, Validator, Work
-from musecode_jupyter.log.goal_kinds import ClauseVerdict, GoalClauses
+from musecode_jupyter.log.goal_kinds import ClauseVerdict, GoalClauses, Metric
 from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.effects import Effects
 from musecode_jupyter.runtime.errors import MuseError
@@ -65,12 +65,7 @@ class ClauseJudge:
         why = why or missing(self.clauses.metrics, values)
         if why:
             return f"`{self.clauses.measure}` does not measure: {why}", False
-        # A ratio to itself is 1.
-        return "", all(
-            (1.0 if each.baseline else values[each.name]) * (1 if each.op == ">=" else -1)
-            >= each.target * (1 if each.op == ">=" else -1)
-            for each in self.clauses.metrics
-        )
+        return "", hold_already(self.clauses.metrics, values)
 
     async def verdicts(self, commit: str, target: str, *, measure: bool) -> list[ClauseVerdict]:
         """Each clause on `commit`, which would land on `target`. Metrics only with `measure`, and nothing forbidden."""
@@ -114,6 +109,15 @@ class ClauseJudge:
     async def _run(self, place: Place) -> tuple[dict[str, float], str]:
         [result] = await run_commands(self.tools, [self.clauses.measure], place, "measure", self.goal)
         return measured(result.output), "" if result.ok else f"`{self.clauses.measure}` exits with {result.exit}"
+
+
+def hold_already(metrics: Sequence[Metric], values: Mapping[str, float]) -> bool:
+    """Whether all metrics hold before any work, by one run of the measure command; a ratio to itself is 1."""
+    return all(
+        (1.0 if each.baseline else values[each.name]) * (1 if each.op == ">=" else -1)
+        >= each.target * (1 if each.op == ">=" else -1)
+        for each in metrics
+    )
 
 
 @answered

@@ -14,13 +14,13 @@ from musecode_jupyter.log.goal_kinds import GoalClauses
 class ClausesRecord(Slice):
     """One goal. `where` is the event that has the clauses in force, with the blobs of its held-out files.
 
-    `warned` has the highest percentage told of each limit; `exhausted` says which limit was used but for its reserve.
-    `verdicts` are those of the newest judgement before landing,"""
+    `percents` has the highest percentage told of each limit, by its name in events. `exhausted` says which
+    limit was used but for its reserve. `verdicts` are those of the newest judgement before landing."""
 
     clauses: GoalClauses = GoalClauses()
     where: int
     versions: list[int] = Field(default_factory=list)
-    warned: dict[str, int] = Field(default_factory=dict)
+    percents: dict[str, int] = Field(default_factory=dict)
     exhausted: str = ""
     verdicts: list[dict[str, Any]] = Field(default_factory=list)
     handover: list[str] = Field(default_factory=list)
@@ -68,7 +68,7 @@ class ClausesReducer:
         if event.kind == "goal.edited":
             self._edited(record, event)
         elif event.kind == "goal.warned":
-            record.warned[data["limit"]] = data["percent"]
+            record.percents[data["limit"]] = data["percent"]
         elif event.kind == "goal.exhausted":
             record.exhausted = data["why"]
         elif event.kind == "goal.resumed":
@@ -82,7 +82,7 @@ class ClausesReducer:
         data = event.data
         for name, limit in data["new"].items():
             if limit != data["old"][name]:
-                record.warned.pop(name, None)
+                record.percents.pop(name, None)
         record.versions.append(event.seq)
         if data.get("clauses") is not None:
             record.clauses = GoalClauses.model_validate(data["clauses"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 from musecode_jupyter.log.goal_kinds import Metric
 from musecode_jupyter.runtime.errors import UsageProblem
@@ -39,6 +39,12 @@ class ClauseOptions:
     def given(self) -> bool:
         """Whether there is any."""
         return bool(self.forbid or self.holdout or self.metric or self.measure or self.reserve)
+
+
+def options_of(data: Mapping[str, Any]) -> ClauseOptions:
+    """Options as an event holds them."""
+    given: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in data.items()}
+    return ClauseOptions(**given)
 
 
 @dataclass(frozen=True)

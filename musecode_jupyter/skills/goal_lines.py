@@ -6,6 +6,8 @@ from musecode_jupyter.agents.frames import clause_lines
 from musecode_jupyter.agents.prompts import LEAD
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.skills.clause_state import ClausesState
+from musecode_jupyter.skills.draft_state import being_drafted, drafts_of
+from musecode_jupyter.skills.goal_draft import HOW as DRAFT_HOW
 from musecode_jupyter.skills.goal_state import GoalsState
 from musecode_jupyter.skills.plan_state import being_written, plans_of
 from musecode_jupyter.skills.plan_text import HOW
@@ -14,7 +16,7 @@ from musecode_jupyter.skills.plan_text import HOW
 def goal_lines(log: EventLog, goal: int | None) -> list[str]:
     """The goal with this seq as it stands: its text, what decides it, whether that was found to fail.
 
-    Without a goal it is the plan that the lead writes, if it does.
+    Without a goal it is the plan that the lead writes, or the goal for which it looks for clauses, if it does.
     """
     if goal is None:
         return _plan_lines(log)
@@ -39,6 +41,10 @@ def goal_lines(log: EventLog, goal: int | None) -> list[str]:
 
 
 def _plan_lines(log: EventLog) -> list[str]:
+    draft = being_drafted(log, LEAD)
+    if draft is not None:
+        wanted = drafts_of(log).drafts[draft].text
+        return [f"You say what decides a goal; nothing is done before the user has confirmed it: {wanted}", DRAFT_HOW]
     number = being_written(log, LEAD)
     if number is None:
         return []

@@ -13,11 +13,13 @@ from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Slice
 from musecode_jupyter.log.kinds import kinds_with
+from musecode_jupyter.skills.draft_state import PROPOSE_GOAL, being_drafted
 from musecode_jupyter.skills.plan_document import digest_of
 
 Status = Literal["writing", "proposed", "approved", "rejected", "cancelled", "stopped"]
 PROPOSE_PLAN = "propose_plan"
-RESEARCH = frozenset({"read", "search", "map", "ask", "claim", "check_claim", PROPOSE_PLAN})
+LOOKS = frozenset({"read", "search", "map", "ask", "claim", "check_claim"})
+RESEARCH = LOOKS | {PROPOSE_PLAN}
 """The tools of whoever writes a plan: none of them changes anything or runs anything."""
 
 
@@ -144,11 +146,15 @@ def being_written(log: EventLog, agent: str) -> int | None:
 
 
 def offered_now(log: EventLog, agent: str) -> frozenset[str] | None:
-    """The tools that the agent's model may call now: while it writes a plan, only those that look.
+    """The tools that the agent's model may call now: while it writes a plan or looks for clauses, only those that look.
 
     Its prompts name the others too, so that their beginning stays as it is and the server's cache of it holds.
     """
     names = offered(log, agent)
-    if being_written(log, agent) is None:
-        return None if names is None else names - {PROPOSE_PLAN}
-    return RESEARCH if names is None else names & RESEARCH
+    if being_drafted(log, agent) is not None:
+        now = LOOKS | {PROPOSE_GOAL}
+    elif being_written(log, agent) is not None:
+        now = RESEARCH
+    else:
+        return None if names is None else names - {PROPOSE_PLAN, PROPOSE_GOAL}
+    return now if names is None else names & now

@@ -18,7 +18,7 @@ MAX_TRIES = 4
 
 
 class PlanStalled(MuseError):
-    """No plan came that could be taken."""
+    """No plan, or no proposal of clauses, came that could be taken."""
 
 
 async def _propose(context: ToolContext, plan: ProposedPlan) -> Outcome:
@@ -54,29 +54,39 @@ PROPOSE_PLAN_TOOL = Tool(
 
 def handed_in(events: Sequence[Event], agent: str) -> ProposedPlan | None:
     """The newest plan that `agent` handed in, and that was taken, among `events`."""
+    found = newest_taken(events, agent, PROPOSE_PLAN)
+    return None if found is None else ProposedPlan.model_validate(found)
+
+
+def newest_taken(events: Sequence[Event], agent: str, tool: str) -> Mapping[str, Any] | None:
+    """The arguments of the newest call of `tool` by `agent` that came out well, among `events`."""
     asked: dict[int, Mapping[str, Any]] = {}
-    found: ProposedPlan | None = None
+    found: Mapping[str, Any] | None = None
     for event in events:
-        if event.kind == "tool.requested" and event.data["name"] == PROPOSE_PLAN and event.agent == agent:
+        if event.kind == "tool.requested" and event.data["name"] == tool and event.agent == agent:
             asked[event.seq] = event.data["arguments"]
         elif event.kind == "tool.finished" and event.data["call"] in asked:
-            found = ProposedPlan.model_validate(asked[event.data["call"]])
+            found = asked[event.data["call"]]
     return found
 
 
 def check_tries(log: EventLog, agent: str) -> None:
     """Raise PlanStalled where the agent has handed in too many plans in a row that cannot be taken."""
     plan = being_written(log, agent)
-    if plan is None:
-        return
+    if plan is not None:
+        check_tries_of(log, agent, PROPOSE_PLAN, plans_of(log).plans[plan].since, "No plan was handed in")
+
+
+def check_tries_of(log: EventLog, agent: str, tool: str, since: int, what: str) -> None:
+    """Raise PlanStalled where calls of `tool` by `agent` since an event failed too often in a row."""
     calls: set[int] = set()
     failed, last = 0, ""
-    for event in log.events(since=plans_of(log).plans[plan].since):
-        if event.kind == "tool.requested" and event.data["name"] == PROPOSE_PLAN and event.agent == agent:
+    for event in log.events(since=since):
+        if event.kind == "tool.requested" and event.data["name"] == tool and event.agent == agent:
             calls.add(event.seq)
         elif event.kind == "tool.failed" and event.data["call"] in calls:
             failed, last = failed + 1, event.data["output"]
         elif event.kind == "tool.finished" and event.data["call"] in calls:
             failed = 0
     if failed >= MAX_TRIES:
-        raise PlanStalled(f"No plan was handed in that can be taken, in {failed} tries. The last one: {last}")
+        raise PlanStalled(f"{what} that can be taken, in {failed} tries. The last one: {last}")

@@ -98,15 +98,24 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "model.requested": {"reserved_usd": 0.5},
     "goal.set": {"usd": 1.0, "text": "x"},
     "goal.edited": {"old": {"usd": 1.0, "tokens": 5}, "new": {"usd": None, "tokens": 6}},
+    "goal.warned": {"goal": 1, "limit": "usd", "percent": 50, "used": 0.1234567, "of": 0.1},
     "budget.exceeded": {"scope": "usd", "needed": 1.5},
 }
 values = st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=2))
 
 
+def test_a_warning_of_money_is_read_in_whole_micro_dollars() -> None:
+    upgrade = UPCASTERS["goal.warned", 3]
+    said = upgrade({"goal": 1, "limit": "usd", "percent": 50, "used": 0.1234567, "of": 0.1})
+    assert said == {"goal": 1, "limit": "microusd", "percent": 50, "used": 123_457, "of": 100_000}
+    steps = {"goal": 1, "limit": "steps", "percent": 50, "used": 2.0, "of": 4.0}
+    assert upgrade(steps) == steps
+
+
 @pytest.mark.parametrize("key", UPCASTERS, ids=lambda key: f"{key[0]}-{key[1]}")
 @given(more=st.dictionaries(st.text(min_size=1, max_size=3), values, max_size=3))
 def test_an_upgrade_is_pure_and_keeps_what_it_does_not_know(key: tuple[str, int], more: dict[str, Any]) -> None:
-    money = {"reserved_usd", "cost_usd", "usd", "old", "new", "needed"}
+    money = {"reserved_usd", "cost_usd", "usd", "old", "new", "needed", "limit", "used", "of"}
     data = {**more, **SAMPLES.get(key[0], {"cost_usd": 0.25})}
     copy = json.loads(json.dumps(data))
     result = UPCASTERS[key](data)

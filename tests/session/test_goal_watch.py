@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fixtures.model_scripts import Answer, Call, ParsedRequest, Steps
+from fixtures.model_scripts import Answer, Call, Fault, ParsedRequest, Steps
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import CHECK, DONE, EDIT, Held, Repo, end, only, run_of, said, session_on, start
 
+from musecode_jupyter.runtime.money import MICRO, limit_microusd
 from musecode_jupyter.session import GoalSpec, goal_watch
+from musecode_jupyter.session.clauses import clauses_of
 from musecode_jupyter.session.replay import prove
 from musecode_jupyter.skills.clauses import ClauseOptions
 
@@ -61,6 +64,30 @@ class TestWarnings:
                 assert end(handle).met
                 assert len(only(again.events(), "goal.warned")) == 2
                 assert prove(again.folder).ok
+
+    def test_money_is_told_in_whole_micro_dollars_and_anew_once_the_limit_is_another_one(self, repo: Repo) -> None:
+        # Reserves stay as spent, since the server says no usage.
+        script = Held([replace(each, fault=Fault("no_usage")) for each in (LOOK, EDIT)] + [DONE], hold=2)
+        with ModelServer(script) as server, session_on(server.base_url, repo.root) as session:
+            handle = start(session, usd=100.0)
+            script.wait()
+            used = session.ledger.total.microusd
+            handle.edit(usd=1.5 * used / MICRO)
+            script.release()
+            assert end(handle).status == "budget"
+            warned = only(session.events(), "goal.warned")
+            told = [each for each in session.take_notices() if "95% of the limit on usd is used" in each]
+            handle.edit(usd=100.0)
+            again = session.read(lambda core: dict(clauses_of(core, handle.number).percents))
+            handle.resume()
+            assert end(handle).met
+            assert prove(session.folder).ok
+        (event,) = warned
+        assert (event.data["limit"], event.data["percent"]) == ("microusd", 95)
+        assert 1.9 * used < event.data["used"] < 2.2 * used
+        assert event.data["of"] == limit_microusd(1.5 * used / MICRO)
+        assert len(told) == 1
+        assert "microusd" not in again
 
 
 class TestReserve:

@@ -22,13 +22,16 @@ BESIDE = frozenset({*REVIEWERS, VERIFIER})
 _DECISIONS = frozenset(
     {"goal.claimed", "goal.judged", "goal.met", "goal.stopped", "goal.paused", "goal.exhausted", "budget.exceeded"}
 )
-_DECIDES = ("task.", "tasks.", "merge.", "worktree.", "context.", "critique.", "plan.")
+_DECIDES = ("task.", "tasks.", "merge.", "worktree.", "context.", "critique.", "plan.", "draft.")
 # Other questions are put before the work begins, or by another command of the user's.
 _ASKS = frozenset({"land", "tasks"})
 # Of the user's undoing, of what a process did, of what a fork does before anything goes on, and of whoever waits
-# for a plan, to whom it is told how writing it ended.
+# for a plan or for clauses, to whom it is told how that ended.
 _OTHERS = frozenset(
-    {"merge.undoing", "merge.undone", "merge.stays", "worktree.snapshotted", "worktree.rehomed", "plan.stopped"}
+    {
+        *("merge.undoing", "merge.undone", "merge.stays", "worktree.snapshotted", "worktree.rehomed"),
+        *("plan.stopped", "draft.stopped"),
+    }
 )
 _NEW_PROCESS = frozenset({"session.resumed", "session.forked"})
 _ENDS = frozenset({"goal.paused", "goal.stopped", "budget.exceeded"})
@@ -66,10 +69,10 @@ def issued(event: Event) -> bool:
 
 @dataclass
 class Stretch:
-    """A piece of work: a goal or a plan from its start or resumption on, or a question; `events` are up to its end.
+    """A piece of work: a goal, plan or draft from its start or resumption on, or a question, up to its end.
 
-    `goal` is the seq of goal.set, `plan` that of plan.begun, neither for a question; `cut` says that the process
-    ended within it.
+    `goal` is the seq of goal.set, `plan` that of plan.begun, `draft` that of draft.begun, none of them for a
+    question; `cut` says that the process ended within it.
     """
 
     start: Event
@@ -77,6 +80,7 @@ class Stretch:
     events: Sequence[Event]
     cut: bool
     plan: int | None = None
+    draft: int | None = None
     closing: Mapping[int, Event] = field(init=False)
     answered: Mapping[int, Event] = field(init=False)
     decided: Mapping[int, Event] = field(init=False)
@@ -126,16 +130,18 @@ def stretches(events: Sequence[Event]) -> Iterator[Stretch]:
         last = begins[number + 1] if number + 1 < len(begins) else len(events)
         end = next((at for at in range(index + 1, last) if events[at].kind in _NEW_PROCESS), last)
         cut = end < last or (end == len(events) and all(each.kind != "session.closed" for each in events[index:end]))
-        goal = plan = None
+        goal = plan = draft = None
         if start.kind.startswith("plan."):
             plan = start.data.get("plan", start.seq)
+        elif start.kind == "draft.begun":
+            draft = start.seq
         elif start.kind != "user.message":
             goal = start.data.get("goal", start.seq)
-        yield Stretch(start, goal, events[index + 1 : end], cut, plan)
+        yield Stretch(start, goal, events[index + 1 : end], cut, plan, draft)
 
 
 def _begins(event: Event) -> bool:
-    begins = {"goal.set", "goal.resumed", "plan.begun", "plan.edited", "plan.resumed"}
+    begins = {"goal.set", "goal.resumed", "plan.begun", "plan.edited", "plan.resumed", "draft.begun"}
     return event.kind in begins or (event.kind == "user.message" and event.agent == "user")
 
 

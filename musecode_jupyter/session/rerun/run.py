@@ -57,6 +57,7 @@ from musecode_jupyter.session.rerun.record import (
 from musecode_jupyter.session.runners import REPLAYS, TOOLS, goal_runner
 from musecode_jupyter.skills.fan_out import FanOutRunner
 from musecode_jupyter.skills.goal import GoalTools
+from musecode_jupyter.skills.goal_draft import DraftRunner
 from musecode_jupyter.skills.goal_lines import goal_lines
 from musecode_jupyter.skills.goal_state import GoalsState
 from musecode_jupyter.skills.ground_state import GroundsState
@@ -311,6 +312,11 @@ class _Work:
             tools = PlanTools(**self._landing_parts(), loop=self._loop, place=place, guided=self._profile == "guided")
             plan = self._stretch.plan
             await self._with_lead(PlanRunner(tools, plan).run, Task(LEAD_NAME, place, plan))
+        elif self._stretch.draft is not None:
+            place = Place(self._git().root, None, _no_files)
+            tools = PlanTools(**self._landing_parts(), loop=self._loop, place=place, guided=False)
+            draft = self._stretch.draft
+            await self._with_lead(DraftRunner(tools, draft).run, Task(LEAD_NAME, place, draft))
         else:
             task = Task(LEAD_NAME, Place(self._workspace, None, _no_files), self._stretch.start.seq)
             await self._with_lead(partial(self._loop.turn, task), task)
