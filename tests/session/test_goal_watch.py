@@ -67,7 +67,7 @@ class TestWarnings:
 
     def test_money_is_told_in_whole_micro_dollars_and_anew_once_the_limit_is_another_one(self, repo: Repo) -> None:
         # Reserves stay as spent, since the server says no usage.
-        script = Held([replace(each, fault=Fault("no_usage")) for each in (LOOK, EDIT)] + [DONE], hold=2)
+        script = Held([replace(each, fault=Fault("no_usage")) for each in (LOOK, EDIT)] + [DONE], hold=1)
         with ModelServer(script) as server, session_on(server.base_url, repo.root) as session:
             handle = start(session, usd=100.0)
             script.wait()
