@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from musecode_jupyter.guard.settlement import ENDS, Settled, settled
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Slice
 from musecode_jupyter.runtime.money import in_usd
@@ -131,6 +132,7 @@ class LedgerState(BaseModel):
         return sum(reserve.tokens for reserve in self.open.values())
 
 
+_COUNTED = [name for name in Spent.model_fields if name in Settled.__dataclass_fields__]
 _WORK = frozenset({"task.leased", "task.done", "task.abandoned", "critique.asked"})
 
 
@@ -166,8 +168,8 @@ class LedgerReducer:
         elif event.kind == "model.retried":
             open_now = state.open.get(data["request"])
             for spent in state.spent_by(event.agent, open_now.task if open_now else None, event.ts[:10]):
-                _estimate(spent, event)
-        elif event.kind in {"model.completed", "model.failed", "model.abandoned"}:
+                _settle(spent, event, None)
+        elif event.kind in ENDS:
             reserve = state.open.pop(data["request"], None)
             for spent in state.spent_by(event.agent, reserve.task if reserve else None, event.ts[:10]):
                 _settle(spent, event, reserve)
@@ -206,27 +208,7 @@ def seconds_between(start: str, end: datetime) -> float:
 
 
 def _settle(spent: Spent, event: Event, reserve: Reserve | None) -> None:
-    data = event.data
-    spent.reserved += reserve.microusd if reserve else 0
-    if event.kind == "model.completed":
-        spent.microusd += data["cost_microusd"]
-        spent.calls += 1
-        spent.seconds += data["seconds"]
-        usage = data["usage"]
-        if usage is None:
-            spent.estimated_calls += 1
-            spent.input += reserve.tokens if reserve else 0
-        else:
-            spent.input += usage["input"]
-            spent.cached += usage["cached"]
-            spent.output += usage["output"]
-            spent.reasoning += usage["reasoning"]
-    else:
-        spent.failed += 1
-        _estimate(spent, event)
-
-
-def _estimate(spent: Spent, event: Event) -> None:
-    """Count what an attempt or request without an end may have cost; older events say no tokens."""
-    spent.microusd += event.data.get("cost_microusd", 0)
-    spent.input += event.data.get("tokens", 0)
+    one = settled(event, reserve.tokens if reserve else 0)
+    for name in _COUNTED:
+        setattr(spent, name, getattr(spent, name) + getattr(one, name))
+    spent.reserved += reserve.microusd if reserve and event.kind in ENDS else 0

@@ -10,6 +10,7 @@ from typing import Any
 
 from musecode_jupyter.agents.economy import EconomyReducer, EconomyState
 from musecode_jupyter.guard.ledger import LedgerReducer, LedgerState
+from musecode_jupyter.guard.settlement import ENDS, PAID, settled
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Fold
 from musecode_jupyter.models.catalogue import contributor_price, cost, tier_of
@@ -18,7 +19,6 @@ from musecode_jupyter.runtime.money import in_usd, spent_microusd
 from musecode_jupyter.session.export.source import EventSource
 from musecode_jupyter.skills.goal_state import GoalsReducer, GoalsState
 
-_ENDS = frozenset({"model.completed", "model.failed", "model.abandoned"})
 _FILES_TOLD = 5
 _TITLE = 60
 
@@ -207,7 +207,7 @@ class _Maker:
             # What was open is the parent's to settle.
             for each in self._open.values():
                 each["reserved_microusd"], each["reserved_tokens"] = 0, 0
-        elif event.kind in _ENDS or event.kind == "model.retried":
+        elif event.kind in PAID:
             self._count(event)
         self._fold.apply(event)
 
@@ -223,16 +223,11 @@ class _Maker:
         data, found = event.data, self.found
         request = self._open.get(data["request"], {})
         usage = data.get("usage")
-        one = Sum(microusd=data["cost_microusd"])
-        if event.kind in _ENDS:
+        what = settled(event, request.get("reserved_tokens", 0))
+        one = Sum(**{each.name: getattr(what, each.name) for each in fields(Sum) if each.name != "reserved"})
+        if event.kind in ENDS:
             self._open.pop(data["request"], None)
             one.reserved = request.get("reserved_microusd", 0)
-            one.calls, one.failed = int(event.kind == "model.completed"), int(event.kind != "model.completed")
-        if usage is None:
-            one.estimated = one.microusd
-            one.input = request.get("reserved_tokens", 0) if event.kind == "model.completed" else data.get("tokens", 0)
-        else:
-            one.input, one.cached, one.output = usage["input"], usage["cached"], usage["output"]
         model = str(request.get("model", ""))
         tier = tier_of(model)
         found.agents.setdefault(event.agent, Sum()).add(one)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from musecode_jupyter.guard.ledger import LedgerState, Limit, Spent
 from musecode_jupyter.guard.scopes import Scope
+from musecode_jupyter.guard.settlement import ENDS, PAID, settled
+from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.peek import Peek
 from musecode_jupyter.log.upcast import upcast
 from musecode_jupyter.runtime.errors import LogError
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from musecode_jupyter.session.core import SessionCore
 
 KEY = "day"
-_PAID = frozenset({"model.completed", "model.failed", "model.retried", "model.abandoned"})
 _REMEDY = "`%muse budget --day` sets what all sessions may use in a day: raise that to go on, or wait for the next."
 
 
@@ -93,7 +94,7 @@ def spent_on(folder: Path, day: str) -> tuple[int, int]:
     """
     microusd = tokens = 0
     ended: set[int] = set()
-    unread: set[int] = set()
+    unread: dict[int, Event] = {}
     with suppress(LogError, OSError):
         for raw in Peek(folder).backwards():
             if raw.ts[:10] < day and not unread:
@@ -103,22 +104,17 @@ def spent_on(folder: Path, day: str) -> tuple[int, int]:
             if event.kind == "session.forked":
                 # What comes before is the parent's, whose own journal has it.
                 break
-            if event.kind in _PAID and event.ts[:10] == day:
-                microusd += data.get("cost_microusd", 0)
-                usage = data.get("usage")
-                if usage is not None:
-                    tokens += usage["input"] + usage["output"]
-                elif event.kind == "model.completed":
-                    # Its tokens are those that were reserved.
-                    unread.add(data["request"])
-                else:
-                    tokens += data.get("tokens", 0)
-            if event.kind in _PAID and event.kind != "model.retried":
+            if event.kind in PAID and event.ts[:10] == day:
+                one = settled(event)
+                microusd, tokens = microusd + one.microusd, tokens + one.tokens
+                if one.estimated_calls:
+                    # Its tokens are those that were reserved, which its request says: further towards the beginning.
+                    unread[data["request"]] = event
+            if event.kind in ENDS:
                 ended.add(data["request"])
             elif event.kind == "model.requested":
-                if event.seq in unread:
-                    unread.discard(event.seq)
-                    tokens += data["reserved_tokens"]
+                if (end := unread.pop(event.seq, None)) is not None:
+                    tokens += settled(end, data["reserved_tokens"]).tokens
                 elif event.seq not in ended:
                     microusd, tokens = microusd + data["reserved_microusd"], tokens + data["reserved_tokens"]
     return microusd, tokens

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from musecode_jupyter.guard.settlement import ENDS, PAID
 from musecode_jupyter.runtime.money import in_usd
 
-_MODEL_END = {"model.completed", "model.failed", "model.abandoned"}
 _TOOL_END = {"tool.finished", "tool.failed", "tool.cancelled", "tool.unknown"}
 _APPROVAL_END = {"approval.granted", "approval.denied", "approval.expired"}
 _NO_AGENTS = {"", "user", "harness"}
@@ -48,8 +48,10 @@ class Totals:
         if kind in {"model.requested", "tool.requested"}:
             self._open.add(seq)
             self._counts["model_calls" if kind == "model.requested" else "tool_runs"] += 1
-        elif kind in _MODEL_END or kind in _TOOL_END:
+        elif kind in ENDS or kind in _TOOL_END:
             self._open.discard(summary["ref"])
+            self._settle(kind, data)
+        elif kind in PAID:
             self._settle(kind, data)
         elif kind == "approval.requested":
             self._pending.add(seq)
@@ -77,7 +79,7 @@ class Totals:
         }
 
     def _settle(self, kind: str, data: Mapping[str, Any]) -> None:
-        if kind not in _MODEL_END and kind != "model.retried":
+        if kind not in PAID:
             return
         for name in self._tokens:
             self._tokens[name] += (data.get("usage") or {}).get(name, 0)

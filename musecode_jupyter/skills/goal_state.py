@@ -9,6 +9,7 @@ from pydantic import Field
 
 from musecode_jupyter.agents.prompts import REVIEWERS
 from musecode_jupyter.guard.ledger import seconds_between
+from musecode_jupyter.guard.settlement import ENDS, PAID, settled
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Slice
 from musecode_jupyter.log.kinds import kinds_with
@@ -258,18 +259,11 @@ class GoalsReducer:
         data = event.data
         if event.kind == "model.requested":
             goal.reserved[event.seq] = data["reserved_tokens"]
-        elif event.kind in {"model.completed", "model.failed", "model.abandoned"}:
-            goal.used_microusd += data["cost_microusd"]
-            at_most = goal.reserved.pop(data["request"], 0)
-            if event.kind == "model.completed":
-                goal.model_calls += 1
-                usage = data["usage"]
-                goal.used_tokens += at_most if usage is None else usage["input"] + usage["output"]
-            else:
-                goal.used_tokens += data.get("tokens", 0)
-        elif event.kind == "model.retried":
-            goal.used_microusd += data.get("cost_microusd", 0)
-            goal.used_tokens += data.get("tokens", 0)
+        elif event.kind in PAID:
+            one = settled(event, goal.reserved.pop(data["request"], 0) if event.kind in ENDS else 0)
+            goal.used_microusd += one.microusd
+            goal.used_tokens += one.tokens
+            goal.model_calls += one.calls
         elif event.kind == "tool.requested" and event.agent not in goal.crew:
             # A turn of the agent's own without a call is silent, whatever the crew does beside it.
             goal.tool_calls += 1
