@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fixtures.model_scripts import Answer, Call, Fault, ParsedRequest, Steps
@@ -172,14 +170,6 @@ class TestStalls:
             assert prove(session.folder).ok
 
 
-def _budget(repo: Repo) -> tuple[Any, dict[str, Any], Callable[[Any], None]]:
-    return Steps([LOOK, EDIT, DONE]), {"steps": 1}, lambda handle: handle.edit(steps=20)
-
-
-def _stalled(repo: Repo) -> tuple[Any, dict[str, Any], Callable[[Any], None]]:
-    return Steps([DONE, DONE, DONE, EDIT, DONE]), {}, lambda handle: None
-
-
 class TestEachStop:
     def test_stopped_by_the_user_and_resumed(self, repo: Repo) -> None:
         script = Held([EDIT, EDIT, DONE], hold=0)
@@ -205,22 +195,6 @@ class TestEachStop:
         repo.git("clone", "--quiet", str(repo.root), str(tmp_path / "clone"))
         subprocess.run(CHECK, shell=True, cwd=tmp_path / "clone", check=True)
         assert met.data["tree"] == repo.git("-C", str(tmp_path / "clone"), "rev-parse", "HEAD^{tree}")
-
-    @pytest.mark.parametrize(("state", "case"), [("budget", _budget), ("stalled", _stalled)])
-    def test_it_says_what_is_left_and_goes_on_in_another_process(self, repo: Repo, state: str, case: Any) -> None:
-        script, limits, remedy = case(repo)
-        with ModelServer(script) as server:
-            with session_on(server.base_url, repo.root) as session:
-                result = end(start(session, **limits))
-                assert result.status == state
-            with session_on(server.base_url, repo.root, resume="last") as again:
-                handle = again.newest_goal()
-                assert handle.result.handover == result.handover
-                assert len(result.handover) == 4
-                remedy(handle)
-                handle.resume()
-                assert end(handle).met
-                assert prove(again.folder).ok
 
     def test_a_goal_that_cannot_be_met_stops_within_its_budget_with_an_honest_state(self, repo: Repo) -> None:
         """It lies, edits, lies: the harness's verdict stands, and the budget holds."""
