@@ -52,6 +52,17 @@ class Beside:
             self._why[seq] = why
             task.cancel()
 
+    async def until(self, seq: int, reached: asyncio.Event) -> None:
+        """Until the piece that event `seq` began has got as far as `reached`, or has ended."""
+        task = self._running.get(seq)
+        if task is None:
+            return
+        waiting = asyncio.create_task(reached.wait())
+        try:
+            await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+
     async def wait(self, seq: int) -> None:
         """Until the piece that event `seq` began has ended."""
         task = self._running.get(seq)

@@ -14,7 +14,7 @@ from musecode_jupyter.agents import follow_ups
 from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.claims.retract import seeds
 from musecode_jupyter.agents.claims.tools import CLAIM, claims_of
-from musecode_jupyter.agents.crew_state import FILES, CrewState
+from musecode_jupyter.agents.crew_state import FILES, CrewState, Held
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mail.box import Mailbox
 from musecode_jupyter.agents.mail.hearsay import OPINION, hearsay, standing_behind
@@ -141,13 +141,21 @@ class Crew:
         assert isinstance(state, AgentsState)
         return state.agents[name]
 
+    def _held(self, name: str) -> Held:
+        state = self.log.state("crew")
+        assert isinstance(state, CrewState)
+        return state.agents[name]
+
     def _wake(self, name: str) -> None:
         task = self._turns.get(name)
         if task is None or task.done():
             self._turns[name] = asyncio.create_task(self._run(name), name=f"turns of {name}")
 
     async def _run(self, name: str) -> None:
-        while asked := [seq for seq in self.mailbox.state.waiting(name) if seq in self._places]:
+        # What was delivered in a turn that a restart cut off is among them: it goes on.
+        while asked := [
+            seq for seq, each in self.mailbox.state.letters.items() if each.to == name and seq in self._places
+        ]:
             try:
                 await self._turn(name, asked[0])
             except LogError as problem:
@@ -202,23 +210,64 @@ class Crew:
                 self._close(name, woken.seq, question, answer, problem)
 
     def look_again(self, number: int, due: follow_ups.Due, place: Place, *, wake: bool) -> None:
-        """Tell an agent that next step `number` of it has come due, in `place`; if `wake`, a turn of it begins."""
+        """Tell an agent that next step `number` of it has come due, in `place`; if `wake`, a turn of it begins.
+
+        Else it reads it at the beginning of its next turn. Where no such agent stands any more, the lead is told.
+        """
         name = due.step.agent
+        if name not in standing(self.log):
+            self._give_up_step(number, due.step, f"there is no {name} any more.")
+            return
+        before = self._held(name).before
         sent = self.mailbox.send(
             HARNESS,
             name,
             subject="follow-up",
             topic=follow_ups.topic_of(number),
-            text=follow_ups.letter(due),
+            text=follow_ups.letter(due, inherited=before is not None and number < before),
+            priority="next" if wake else "digest",
             cause=(number, due.by),
         )
-        if wake and self.opened:
-            self._places[sent.seq] = place
+        if wake:
+            self._begin_step(name, sent.seq, place)
+
+    def go_on_looking(self, place: Place, most: int) -> int:
+        """After a restart: have agents take up the next steps of which they were told, and to whose end they did not
+        come, `most` of them; returns how many that are."""
+        letters = self.mailbox.state.letters
+        left = [seq for seq in follow_ups.follow_ups_of(self.log).letters if letters[seq].priority != "digest"]
+        for seq in left[: max(0, most)]:
+            self._begin_step(letters[seq].to, seq, place)
+        return len(left[: max(0, most)])
+
+    def _begin_step(self, name: str, letter: int, place: Place) -> None:
+        if self.opened:
+            self._places[letter] = place
             self._wake(name)
 
-    async def retire(self, name: str, why: str, numbers: dict[str, float]) -> None:
-        """End an agent for which there is nothing to come: its turn, its calls, and what waits for it, first."""
+    def _give_up_step(self, number: int, step: follow_ups.FollowUp, why: str) -> None:
+        text = follow_ups.not_taken_up(step, why)
+        topic = follow_ups.topic_of(number)
+        self.mailbox.send(HARNESS, LEAD, subject="note", topic=topic, text=text, cause=(number,))
+
+    def _give_up_steps(self, name: str, why: str) -> None:
+        """Tell the lead of the next steps of an agent that is there no more; nobody else takes them up."""
+        state = follow_ups.follow_ups_of(self.log)
+        for number, step in state.of(name).items():
+            self._give_up_step(number, step, why)
+        for seq, number in list(state.letters.items()):
+            if self.mailbox.state.letters[seq].to == name:
+                set_by = self.log.get(number).data
+                self._give_up_step(number, follow_ups.FollowUp(agent=name, **set_by), why)
+
+    async def retire(self, name: str, why: str, numbers: dict[str, float], *, for_good: bool = False) -> None:
+        """End an agent for which there is nothing to come: its turn, its calls, and what waits for it, first.
+
+        Its next steps are those of the one that will have its name; the lead is told of them if it goes `for_good`.
+        """
         await self._end_turn(name)
+        if for_good:
+            self._give_up_steps(name, f"{name} is retired, since {why}.")
         for call in list(self._record(name).open_calls):
             if call.requested is not None:
                 closed = {"call": call.requested, "output": f"Not made: {name} is retired."}
@@ -231,9 +280,7 @@ class Crew:
 
     def say_what_is_verified(self, name: str) -> None:
         """Tell one that has taken the name of another what is verified; all else it finds out anew."""
-        state = self.log.state("crew")
-        assert isinstance(state, CrewState)
-        before, known = state.agents[name].before, seeds(claims_of(self.log))
+        before, known = self._held(name).before, seeds(claims_of(self.log))
         if before is None or self._record(name).view or not known:
             return
         kept = list(known.items())[-MOST_TOLD:]
@@ -247,9 +294,7 @@ class Crew:
 
     def _say_what_changed(self, name: str) -> None:
         """Tell the agent which of the files that it has read are not as it read them any more."""
-        state = self.log.state("crew")
-        assert isinstance(state, CrewState)
-        changed = dict(state.agents[name].changed)
+        changed = dict(self._held(name).changed)
         if changed:
             text = (
                 f"Changed since you read them: {', '.join(sorted(changed))}. Read them again before you rely on them."
@@ -298,7 +343,7 @@ class Crew:
             self.mailbox.send(name, LEAD, subject="note", topic=letter.topic, text=answer, claims=claimed, cause=(seq,))
         elif not answer.strip():
             text = f"{name} wanted to look again, and did not come to its end ({problem.removesuffix('.')}): "
-            text += follow_ups.wanted(letter.text)
+            text += follow_ups.wanted(self.log, seq)
             self.mailbox.send(HARNESS, LEAD, subject="note", topic=letter.topic, text=text, cause=(seq,))
 
     def _refuse(self, question: int, why: str) -> None:

@@ -21,11 +21,8 @@ MAX_STEPS = 10
 """Model calls of such a turn."""
 
 
-WANTED = "You wanted to look again once this changed: "
-NEXT_STEP = "next step"
-"""Begins the topic of letters about them."""
 WHY = "its own next step"
-"""Begins the reason of turns that agents have set for themselves."""
+"""What is said to have woken an agent, for people: what woke it is told by the cause of agent.woken."""
 
 
 class FollowUp(BaseModel):
@@ -47,23 +44,34 @@ class Due(BaseModel):
 class FollowUpsState(BaseModel):
     """`waiting` and `due` by seq of follow_up.set; `landing` has the files of merges that are about to land.
 
-    `turns` counts those that began by themselves since a goal was set or resumed.
+    `letters` has the number of the step of each letter that told its agent that it has come due, until the agent has
+    read it in a turn that has ended. `turns` counts those that began by themselves since a goal was set or resumed.
     """
 
     waiting: dict[int, FollowUp] = Field(default_factory=dict)
     due: dict[int, Due] = Field(default_factory=dict)
     landing: dict[int, list[str]] = Field(default_factory=dict)
+    letters: dict[int, int] = Field(default_factory=dict)
     turns: int = 0
+
+    def of(self, agent: str) -> dict[int, FollowUp]:
+        """The steps of `agent` of which it was not told that they have come due."""
+        steps = {**self.waiting, **{number: due.step for number, due in self.due.items()}}
+        return {number: step for number, step in sorted(steps.items()) if step.agent == agent}
 
 
 class FollowUpsReducer:
-    """Folds follow_up.set, landings, and the letters that tell of what has come due."""
+    """Folds follow_up.set, landings, and the letters that tell of what has come due.
+
+    The steps of an agent that gives way to another of its name are that one's; those of one that is retired for good
+    are told to the lead.
+    """
 
     name = "follow_ups"
     kinds = frozenset(
         {
-            *("follow_up.set", "merge.landing", "merge.landed", "mail.sent", "agent.woken", "agent.retired"),
-            *("goal.set", "goal.resumed"),
+            *("follow_up.set", "merge.landing", "merge.landed", "mail.sent", "mail.acknowledged", "mail.dropped"),
+            *("agent.woken", "goal.set", "goal.resumed"),
         }
     )
 
@@ -79,15 +87,20 @@ class FollowUpsReducer:
         elif event.kind == "merge.landed":
             self._landed(state, event.seq, state.landing.pop(data["merge"], []))
         elif event.kind == "mail.sent" and event.agent == HARNESS and event.cause:
-            state.due.pop(event.cause[0], None)
-        elif event.kind == "agent.woken" and data["why"].startswith(WHY):
-            state.turns += 1
-        elif event.kind == "agent.retired":
-            for steps in (state.waiting, state.due):
-                for seq in [seq for seq, each in steps.items() if _agent(each) == event.agent]:
-                    del steps[seq]
+            self._told(state, event)
+        elif event.kind in {"mail.acknowledged", "mail.dropped"}:
+            state.letters.pop(data["mail"], None)
+        elif event.kind == "agent.woken":
+            state.turns += bool(event.cause) and event.cause[0] in state.letters
         elif event.kind in {"goal.set", "goal.resumed"}:
             state.turns = 0
+
+    def _told(self, state: FollowUpsState, event: Event) -> None:
+        number = event.cause[0]
+        state.waiting.pop(number, None)
+        due = state.due.pop(number, None)
+        if due is not None and due.step.agent == event.data["to"]:
+            state.letters[event.seq] = number
 
     def _landed(self, state: FollowUpsState, by: int, files: list[str]) -> None:
         for seq, step in list(state.waiting.items()):
@@ -100,10 +113,6 @@ class FollowUpsReducer:
                 state.due[seq] = Due(step=state.waiting.pop(seq), by=by, files=touched)
 
 
-def _agent(step: FollowUp | Due) -> str:
-    return step.agent if isinstance(step, FollowUp) else step.step.agent
-
-
 def follow_ups_of(log: EventLog) -> FollowUpsState:
     """Next steps as folded."""
     state = log.state("follow_ups")
@@ -113,22 +122,31 @@ def follow_ups_of(log: EventLog) -> FollowUpsState:
 
 def topic_of(number: int) -> str:
     """The topic of the letter by which next step `number` comes due, and of what comes of it."""
-    return f"{NEXT_STEP} {number}"
+    return f"next step {number}"
 
 
-def letter(due: Due) -> str:
-    """What an agent is told as its next step comes due."""
+def letter(due: Due, *, inherited: bool = False) -> str:
+    """What an agent is told as its next step comes due; `inherited`: one that had its name before has set it."""
+    who = "The one that had your name before you" if inherited else "You"
     files = ", ".join(due.files[:20]) + (f" and {len(due.files) - 20} more" if len(due.files) > 20 else "")
     return (
-        f"{WANTED}{due.step.what}\nIt has landed: {files}. Look at it now. If "
+        f"{who} wanted to look again once this changed: {due.step.what}\nIt has landed: {files}. Look at it now. If "
         "others should know of what you find, answer in a few sentences, which go to the lead with the digest; if "
         "there is nothing to tell, answer with nothing but: nothing."
     )
 
 
-def wanted(text: str) -> str:
-    """What the agent had set itself, from the letter that told it."""
-    return text.removeprefix(WANTED).split("\nIt has landed: ")[0]
+def wanted(log: EventLog, told: int) -> str:
+    """What the agent had set itself, of whose step letter `told` tells."""
+    return str(log.get(log.get(told).cause[0]).data["what"])
+
+
+def not_taken_up(step: FollowUp, why: str) -> str:
+    """What the lead is told of a step that nobody takes up any more."""
+    return (
+        f"{step.agent} wanted to look again once one of {', '.join(step.paths)} had landed, and does not: {why} "
+        f"It was: {step.what}"
+    )
 
 
 def tells(answer: str) -> bool:

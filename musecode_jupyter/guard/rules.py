@@ -258,6 +258,31 @@ class Rules:
         await self._removed(number, by)
         return held
 
+    async def forget(self, form: Literal["role"], but: tuple[Rule, ...] | None = None) -> list[str]:
+        """Take all rules of this form out of force, for the workspace too, also those that another session has added.
+
+        With `but` only those about what these rules are about, and none of these. Returns what they were about.
+        """
+
+        def goes(rule: Rule) -> bool:
+            return rule.form == form and (
+                but is None or (rule not in but and any(each.text == rule.text for each in but))
+            )
+
+        texts = {each.rule.text for each in self.state.held.values() if goes(each.rule)}
+        if self._file is not None:
+            # Of a file that is damaged nothing counts.
+            stored, _ = await self._effects.disk(self._file.read)
+            texts |= {each.rule.text for each in stored if goes(each.rule)}
+            if texts:
+                await self._effects.disk(
+                    self._file.change, lambda rules: tuple(each for each in rules if not goes(each.rule))
+                )
+        for number, each in list(self.state.held.items()):
+            if goes(each.rule) and number in self.state.held:
+                await self._removed(number, "trust")
+        return sorted(texts)
+
     async def _refresh(self) -> None:
         if self._file is not None and any(each.scope == "workspace" for each in self.state.held.values()):
             stored, _ = await self._effects.disk(self._file.read)

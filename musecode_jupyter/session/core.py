@@ -47,7 +47,7 @@ from musecode_jupyter.session.beside import make_batches, make_verifier, run_bes
 from musecode_jupyter.session.budget import goal_scopes
 from musecode_jupyter.session.claims import heed, send_corrections
 from musecode_jupyter.session.clauses import hide_held
-from musecode_jupyter.session.crew import LEAD_NAME, make_agents, make_crew, take_up
+from musecode_jupyter.session.crew import LEAD_NAME, make_agents, make_crew, take_up, take_up_steps
 from musecode_jupyter.session.day import Day
 from musecode_jupyter.session.drafts import Drafts
 from musecode_jupyter.session.goal_queue import GoalQueue, waits
@@ -257,8 +257,10 @@ class SessionCore:
                 tools=tools,
             )
             await core._open("session.resumed", {"last_seq": last_seq, "session": folder.name})
-            await reconcile(core)
+            forked = await reconcile(core)
             core.crew.opened = True
+            if not forked:
+                take_up_steps(core, cut_off=True)
         except BaseException:
             await log.close()
             raise
@@ -626,8 +628,7 @@ class SessionCore:
             check_progress(self, task)
         check_step(self.ledger, task.agent, self._effects.now())
         send_corrections(self)
-        self.batches.before_step(task)
-        self.verifier.before_step(task)
+        await asyncio.gather(self.batches.before_step(task), self.verifier.before_step(task))
         self.crew.before_step(task)
 
     def _rest(self, goal: int) -> None:

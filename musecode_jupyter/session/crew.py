@@ -85,7 +85,7 @@ async def retire(core: SessionCore, name: str, why: str) -> None:
     if record.last_answer is not None:
         numbers = replace(mind.context.numbers(Task(name, core.own_place(), 0), core.now()), requests=0.0)
         told = decide(numbers).told(numbers)
-    await core.crew.retire(name, why, told)
+    await core.crew.retire(name, why, told, for_good=True)
 
 
 def awaited(log: EventLog) -> set[str]:
@@ -140,10 +140,16 @@ def _goal_of(core: SessionCore, agent: str) -> int | None:
 
 def _look_again(core: SessionCore, event: Event) -> None:
     """Have agents begin the next steps that have come due with a landing, within the budget of its goal."""
-    if event.kind != "merge.landed" or not core.log.writable:
-        return
+    if event.kind == "merge.landed" and core.log.writable and core.crew.opened:
+        take_up_steps(core)
+
+
+def take_up_steps(core: SessionCore, *, cut_off: bool = False) -> None:
+    """Have agents begin the next steps that have come due, and with `cut_off` go on with those that a restart ended."""
     state = follow_ups_of(core.log)
-    left = MOST_TURNS - state.turns if _has_room(core) else 0
+    left = MOST_TURNS - state.turns if core.with_crew and _has_room(core) else 0
+    if cut_off:
+        left -= core.crew.go_on_looking(core.own_place(), left)
     for number, due in list(state.due.items()):
         core.crew.look_again(number, due, core.own_place(), wake=left > 0)
         left -= 1

@@ -129,6 +129,9 @@ class Questions:
 
     def check(self, task: Task) -> None:
         """Raise BudgetExceeded or PlanStalled where the lead has had its share of steps or tries; before each step."""
+        if task.agent != LEAD_NAME:
+            # Turns of standing agents have a bound of their own, and begin without a question of the user's too.
+            return
         check_tries(self._core.log, task.agent)
         check_draft_tries(self._core.log, task.agent)
         limit = self._core.settings.steps_of_a_question()

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from musecode_jupyter.session.core import SessionCore
 
 
-async def reconcile(core: SessionCore) -> None:
+async def reconcile(core: SessionCore) -> bool:
     """Settle open model calls, tool calls and questions of earlier generations; suspend agents, pause goals.
 
     A started read runs again and a started write is compared with its hashes; both get their one result without a
     second tool.started. A started process is never run again: its outcome is unknown. A call that was requested but
-    not started stays open if the model made it, and is carried out when its agent goes on.
+    not started stays open if the model made it, and is carried out when its agent goes on. Returns whether the session
+    is a fork that is opened for the first time.
     """
     fresh = lineage_of(core).unsettled
     happened = "forked" if fresh else "restarted"
@@ -69,6 +70,7 @@ async def reconcile(core: SessionCore) -> None:
         # A rewind takes place when the session that it leaves says so: not yet, while it is being made.
         if fork is None or fork.takes_place:
             await settled(core)
+    return fresh
 
 
 async def _settle(core: SessionCore, seq: int, call: OpenCall) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from musecode_jupyter.agents.claims.tools import CLAIM_TOOLS
 from musecode_jupyter.agents.crew import ask_tool
+from musecode_jupyter.agents.follow_ups import FOLLOW_UP_TOOL
 from musecode_jupyter.agents.repomap.tool import MAP
 from musecode_jupyter.agents.roles.state import role_of, roles_of, standing
 from musecode_jupyter.agents.roles.users import FOLDER, MAX_BYTES, MAX_READ, MAX_ROLES, check_name, users_role
@@ -24,7 +25,9 @@ from musecode_jupyter.tools.paths import real_root
 if TYPE_CHECKING:
     from musecode_jupyter.session.core import SessionCore
 
-READERS = frozenset(tool.name for tool in (*BUILTIN, MAP, *CLAIM_TOOLS) if tool.effect == "read" and tool.offered)
+READERS = frozenset(
+    tool.name for tool in (*BUILTIN, MAP, *CLAIM_TOOLS, FOLLOW_UP_TOOL) if tool.effect == "read" and tool.offered
+)
 """The tools that an agent of such a role may have: those that only look, since it has no worktree of its own."""
 ON = "%muse trust on"
 _LINE = 400
@@ -145,10 +148,8 @@ async def trust(core: SessionCore) -> str:
     Raises UsageProblem if there are none, or none that can be used.
     """
     good, problems = await core.effects.disk(usable, await core.repository())
-    trusted = _trusted(core)
+    await core.rules.forget("role", but=tuple(rule_of(file) for file in good))
     for file in good:
-        if file.name in trusted and trusted[file.name][1] != file.digest:
-            await core.rules.remove(trusted[file.name][0], by="trust")
         await core.rules.add(rule_of(file), "workspace", by="trust")
     lines = [trusted_line(file) for file in good]
     if not core.with_crew:
@@ -163,10 +164,11 @@ async def trust(core: SessionCore) -> str:
 
 
 async def distrust(core: SessionCore) -> str:
-    """Trust no role of the repository any more; none of their agents is asked from now on. Says so in a line."""
-    trusted = _trusted(core)
-    for number, _ in trusted.values():
-        await core.rules.remove(number, by="trust")
+    """Trust no role of the repository any more, whoever trusted it; none of their agents is asked from now on.
+
+    Says so in a line.
+    """
+    trusted = await core.rules.forget("role")
     await _drop(core, roles_of(core.log).roles, "not trusted any more")
     return not_trusted(trusted)
 

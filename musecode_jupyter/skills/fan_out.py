@@ -624,7 +624,11 @@ class FanOutRunner(GoalRunner):
         await self._judged("landing", await self._t.git.tree_of(tip), tip, results, passed, report, verdicts)
 
     async def _land(self) -> None:
-        # Everything has landed, task by task; what was judged is the branch itself.
+        # Everything has landed, task by task; what was judged is the branch itself. A goal that is met is not resumed:
+        # nobody would come back for its worktrees.
+        await to_the_end(self._meet_and_clean())
+
+    async def _meet_and_clean(self) -> None:
         await self._meet()
         await self.clean_up()
 

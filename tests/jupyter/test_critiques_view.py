@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from musecode_jupyter.agents.critiques.state import CritiquesReducer, CritiquesState
-from musecode_jupyter.jupyter.views.critiques import FLUSH_S, CritiquesView
+from musecode_jupyter.jupyter.views.critiques import FLUSH_S, KEPT, CritiquesView
 from musecode_jupyter.jupyter.views.findings_html import critiques_html, critiques_text, rows
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.session.critiques import finding_of, finding_shown, findings_shown, findings_since
@@ -159,3 +159,19 @@ def test_the_forms_without_scripts_tell_all_and_run_nothing() -> None:
 def test_a_place_that_was_taken_away_is_marked_on_its_own_side() -> None:
     shown = rows(str(RAISED["hunk"]), {**PLACE, "side": "old"})
     assert [row for row in shown if row.startswith(">")] == ["> 2   -x = 0"]
+
+
+def test_without_a_kernel_a_view_shows_what_stops_the_work_however_many_came_after_it() -> None:
+    log = Findings()
+    first = log.happens("critique.raised", **RAISED)
+    minor = log.happens("critique.raised", **{**RAISED, "severity": "minor"})
+    for _ in range(KEPT + 50):
+        closed = log.happens("critique.raised", **RAISED)
+        log.happens("critique.fixed", critique=closed["number"], tree="t", why="gone")
+    newest = log.happens("critique.fixed", critique=closed["number"], tree="t", why="gone")
+    view, _ = log.view([])
+    for kept in (view.snapshot["findings"], view._snapshot()["findings"]):
+        numbers = [each["number"] for each in kept]
+        assert len(numbers) == KEPT
+        assert numbers == sorted(numbers)
+        assert {first["number"], minor["number"], newest["number"]} <= set(numbers)

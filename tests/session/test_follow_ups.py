@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
-from fixtures.crew_scripts import Looking, is_explorer, look_again
+import pytest
+from fixtures.crash_world import World, check_calls
+from fixtures.crew_scripts import Looking, ask, is_explorer, look_again
 from fixtures.model_scripts import Answer, ParsedRequest
 from fixtures.model_server import ModelServer
-from fixtures.session_bench import Repo, Watch, end, kinds, only, session_on, start
+from fixtures.session_bench import DONE, EDIT, Repo, Watch, end, kinds, only, session_on, start
 
 from musecode_jupyter.agents.follow_ups import MOST_WAITING, FollowUpsState
 from musecode_jupyter.session import Session
@@ -139,3 +142,82 @@ def test_what_is_no_path_of_the_repository_is_refused_before_it_is_in_the_log(re
         events = list(session.events())
     assert "follow_up.set" not in kinds(events)
     assert len([event for event in only(events, "tool.failed") if event.agent == "explorer"]) == len(odd)
+
+
+def test_a_due_step_is_taken_up_after_a_restart_and_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut off before its agent was told, before it was woken, amid its turn, and before what it found was passed on."""
+    world = World(tmp_path / "world", tmp_path / "album")
+    monkeypatch.setenv("MUSECODE_HOME", str(world.home))
+    Repo(world.repo)
+    chosen = {"crew": "on", "review": "off", "verifier": "off"}
+    model = Looking(look_again("whether answer.txt is right", "answer.txt"))
+    with ModelServer(model) as server, world.film(server.base_url, **chosen) as session:
+        watch = Watch(session)
+        assert end(start(session)).met
+        note = watch.until("mail.sent", to="lead", priority="digest")
+        watch.until("agent.state", since=note.seq, state="idle")
+    events = world.records
+    (landed,) = [each["seq"] for each in events if each["kind"] == "merge.landed"]
+    its = [each for each in events if each["seq"] > landed and each["agent"] == "explorer"]
+    (letter,) = [e["seq"] for e in events if e["kind"] == "mail.sent" and e["data"]["topic"].startswith("next")][:1]
+    answered = [each["seq"] for each in its if each["kind"] == "model.completed"]
+    for cut in (landed, letter, answered[0], answered[-1]):
+        world.restore(world.point(world.line(cut).end))
+        with (
+            ModelServer(Looking()) as server,
+            session_on(server.base_url, world.repo, resume=world.name, **chosen) as session,
+        ):
+            watch = Watch(session)
+            watch.events += session.events()
+            note = watch.until("mail.sent", to="lead", since=landed)
+            watch.until("agent.state", state="idle", since=note.seq)
+            check_calls(session.events(), ended={"explorer"})
+            told = [event for event in only(session.events(), "mail.sent") if event.seq > landed]
+            left = state(session)
+        assert [(each.agent, each.data["to"]) for each in told] == [("harness", "explorer"), ("explorer", "lead")]
+        assert (left.due, left.letters) == ({}, {})
+        proof = prove(world.folder)
+        assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def test_next_steps_of_who_gives_way_are_handed_on_and_of_who_goes_for_good_are_told(repo: Repo) -> None:
+    role = repo.root / ".musecode/roles/librarian.md"
+    role.parent.mkdir(parents=True)
+    role.write_text("---\npurpose: Knows the data.\ntools: read follow_up\nwakes: mail\n---\nAnswer.\n")
+    explored: list[ParsedRequest] = []
+
+    def model(request: ParsedRequest) -> Answer:
+        done = sum(item["type"] == "tool_result" for item in request.items)
+        if request.instructions.startswith("You are the librarian"):
+            return Answer("I do not know.") if done else Answer("", [look_again("the columns", "other.txt")])
+        if is_explorer(request):
+            explored.append(request)
+            if any("wanted to look again" in item.get("text", "") for item in request.items):
+                return Answer("Nothing.")
+            return Answer("I do not know.") if done else Answer("", [look_again("whether it is right", "answer.txt")])
+        goals = [n for n, item in enumerate(request.items) if item.get("text", "").startswith("Goal: ")]
+        if len(goals) == 1:
+            return [ask("What?"), ask("Which?", agent="librarian"), DONE][min(done, 2)]
+        return DONE if any(item["type"] == "tool_result" for item in request.items[goals[-1] :]) else EDIT
+
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on", review="off") as session:
+        session.trust_roles()
+        watch = Watch(session)
+        handle = start(session, steps=7)
+        assert not end(handle).met
+        session.call(lambda core: core.crew.retire("explorer", "it has read enough", {}))
+        session.distrust_roles()
+        note = watch.until("mail.sent", to="lead", priority="digest")
+        handle.clear()
+        assert end(start(session)).met
+        watch.until("mail.acknowledged", since=watch.until("agent.woken", since=watch.until("merge.landed").seq).seq)
+        folder = session.folder
+    assert (
+        "librarian wanted to look again once one of other.txt had landed, and does not: librarian is retired"
+        in (note.data["text"])
+    )
+    assert note.data["text"].endswith("It was: the columns")
+    texts = [item.get("text", "") for item in explored[-1].items]
+    assert any("The one that had your name before you wanted to look again once this changed" in each for each in texts)
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from fixtures.crew_scripts import ask
@@ -12,10 +15,15 @@ from fixtures.model_scripts import Answer, Call, ParsedRequest
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import DONE, EDIT, Repo, end, kinds, only, session_on, start
 
+from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import UsageProblem
+from musecode_jupyter.session import Session
 from musecode_jupyter.session.agents_view import agents_lines
 from musecode_jupyter.session.replay import prove
+from musecode_jupyter.session.role_trust import RoleTrust
 from musecode_jupyter.session.roles import list_roles, read_role, usable
+
+T = TypeVar("T")
 
 PURPOSE = "Knows which data sets there are and what is in them."
 ROLE = f"---\npurpose: {PURPOSE}\ntools: read search\nwakes: mail\n---\nAnswer with the file and the column.\n"
@@ -27,6 +35,20 @@ def put(repo: Repo, name: str, text: str | bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode("utf-8") if isinstance(text, str) else text)
     return path
+
+
+def run_aside(work: Coroutine[Any, Any, T]) -> T:
+    """What another terminal does."""
+    return asyncio.run(work)
+
+
+def home_of(session: Session) -> Path:
+    return session.read(lambda core: core.home)
+
+
+def trusted_in(trust: RoleTrust) -> list[str]:
+    """The rules about roles that the repository's file has."""
+    return sorted(each.rule.text for each in trust.file.read()[0] if each.rule.form == "role")
 
 
 def script(request: ParsedRequest) -> Answer:
@@ -90,6 +112,15 @@ def test_a_trusted_role_stands_is_asked_and_is_read_from_the_log_afterwards(repo
             assert "There is no 'librarian' to ask. There are: explorer." in failed
             session.trust_roles()
             assert session.read(lambda core: core.agents.agents["librarian"].state) == "idle"
+            # What somebody trusts in another terminal meanwhile is not trusted any more either, and one digest is.
+            put(repo, "reader", ROLE)
+            put(repo, "librarian", ROLE.replace("file", "name"))
+            aside = run_aside(RoleTrust.of(repo.root, home_of(session), LiveEffects()))
+            assert run_aside(aside.trust()).count("Trusted: ") == 2
+            session.trust_roles()
+            assert len(trusted_in(aside)) == 2
+            assert session.distrust_roles() == "Not trusted any more: librarian, reader."
+            assert trusted_in(aside) == []
             folder = session.folder
     proof = prove(folder)
     assert proof.ok, proof.problem

@@ -142,3 +142,41 @@ def test_a_task_is_told_when_it_breaks_what_another_has_landed(repo: Repo) -> No
     assert any(first in text for request in asked for text in letters(request))
     proof = prove(folder)
     assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def test_what_is_checked_is_what_had_settled_and_a_checkout_that_is_ended_amid_leaves_nothing(repo: Repo) -> None:
+    """The author edits again as soon as it may; and it asks to land while the files are still being checked out."""
+    there, go = repo.root.parent / "there", repo.root.parent / "go"
+    slow = f'case "$PWD" in *.verify*) touch {there}; while [ ! -e {go} ]; do sleep 0.02; done;; esac; cat'
+    repo.git("config", "filter.slow.smudge", slow)
+    repo.git("config", "filter.slow.clean", "cat")
+    repo.commit({".gitattributes": "slow.txt filter=slow\n", "slow.txt": "slow\n"})
+    work = checking(EDIT, SEE, WORSE, BETTER, SEE, DONE, waits={5: 1})
+    go.touch()
+    with ModelServer(work) as server, session_on(server.base_url, repo.root, **ON) as session:
+        work.follow(session)
+        watch = Watch(session)
+        assert end(start(session)).met
+        first = watch.until("checks.ended")
+        assert first.data["turned"] == [{"command": "grep -q right answer.txt", "passed": True}], "it saw the next edit"
+        folder = session.folder
+    assert prove(folder).problem is None
+    go.unlink()
+    there.unlink()
+    repo.commit({"answer.txt": "wrong\n"})
+    gone = threading.Event()
+
+    def asks_to_land() -> None:
+        while not there.exists():
+            assert not gone.wait(0.02)
+
+    work = Working((EDIT, SEE, DONE), {}, {2: asks_to_land})
+    with ModelServer(work) as server, session_on(server.base_url, repo.root, **ON) as session:
+        assert end(start(session)).met
+        (ended,) = only(session.events(), "checks.ended")
+        folder = session.folder
+    assert ended.data["why"] == "The work asks to land, and is checked as a whole."
+    assert repo.worktrees == 1
+    assert not list((folder.parent.parent / "worktrees").iterdir())
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -69,8 +70,11 @@ class Batches:
         """The batches whose review is under way."""
         return self._beside.busy
 
-    def before_step(self, task: Task) -> None:
-        """Begin the review of what has settled as an agent is about to take a step; take back what it need not read."""
+    async def before_step(self, task: Task) -> None:
+        """Begin the review of what has settled as an agent is about to take a step; take back what it need not read.
+
+        Returns once the files are taken down as they are now: the step may change them.
+        """
         author = self._agents.agents[task.agent]
         if task.goal is None or author.role not in AUTHORS:
             return
@@ -84,9 +88,11 @@ class Batches:
             return
         changed = self.state.changed.get(worktree)
         if changed is not None and has_settled(author, changed):
-            self._begin(reviews, task.goal, worktree, task.agent, scope, changed)
+            await self._begin(reviews, task.goal, worktree, task.agent, scope, changed)
 
-    def _begin(self, reviews: Reviews, goal: int, worktree: int, agent: str, scope: str, changed: Changed) -> None:
+    async def _begin(
+        self, reviews: Reviews, goal: int, worktree: int, agent: str, scope: str, changed: Changed
+    ) -> None:
         tasks = self.log.state("tasks")
         assert isinstance(tasks, TasksState)
         if reviews.mode != "full":
@@ -109,11 +115,13 @@ class Batches:
             agent=HARNESS,
             cause=(goal, changed.last),
         )
-        self._beside.begin(settled, self._review(reviews, settled), "review of batch")
+        taken = asyncio.Event()
+        self._beside.begin(settled, self._review(reviews, settled, taken), "review of batch")
+        await self._beside.until(settled.seq, taken)
 
-    async def _review(self, reviews: Reviews, settled: Event) -> None:
+    async def _review(self, reviews: Reviews, settled: Event, taken: asyncio.Event) -> None:
         with answering(reviews.tools.answers(f"batch {settled.seq}")):
-            await reviews.review_batch(settled)
+            await reviews.review_batch(settled, taken.set)
 
     def _ended(self, settled: Event, why: str, again: bool) -> None:
         closed = {"batch": settled.seq, "why": why, "again": again}

@@ -150,13 +150,13 @@ class Reviews:
             self.turn.free()
         return self.state.blocking(change.scope)
 
-    async def review_batch(self, settled: Event) -> list[Finding]:
+    async def review_batch(self, settled: Event, taken: Callable[[], None] = lambda: None) -> list[Finding]:
         """Review what is in a worktree now, committed or not, against what its work began from.
 
         For a batch of changes that has settled (`settled`, batch.settled), beside the work itself: the files are looked
         at in a snapshot, and the worktree is left alone. The findings belong to the same piece of work as those of its
         landing, which does not review again what did not change. It comes to its end, with all that was found in the
-        log, or leaves no finding. Raises as `review`.
+        log, or leaves no finding. `taken` is called once the snapshot is there. Raises as `review`.
         """
         data, git = settled.data, self.tools.git
         worktree = data["worktree"]
@@ -168,6 +168,7 @@ class Reviews:
         name = snapshot_name(self.tools, worktree)
         await forget_snapshot(git, name)
         snapshot = await take_snapshot(inside, name)
+        taken()
         try:
             if snapshot.tree == await git.tree_of(tree.base):
                 return []
@@ -227,8 +228,8 @@ class Reviews:
         path = self._path(change)
         diff = shorten(await self.tools.git.diff_text(change.base, change.commit), DIFF_CHARS)
         asked = await to_the_end(self._ask_all(change, diff))
-        place = await clean_place(self.tools, path, change.commit, change.asked.writes or None)
         try:
+            place = await clean_place(self.tools, path, change.commit, change.asked.writes or None)
             await _all([self._pass(change, agent, seq, place) for agent, seq in asked.items()])
         finally:
             await to_the_end(discard(self.tools, path))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,10 +96,11 @@ def _needs(log: EventLog, task: int | None) -> list[str] | None:
     return [*spec.reads, *spec.writes] or None
 
 
-async def check(tools: LandingTools, begun: Event) -> Checked:
+async def check(tools: LandingTools, begun: Event, taken: Callable[[], None] = lambda: None) -> Checked:
     """Run the commands of `begun` (checks.begun) on what is in its worktree now, committed or not.
 
-    The worktree is left alone. The tree that was checked last is not checked again. Raises GitError.
+    The worktree is left alone. The tree that was checked last is not checked again. `taken` is called once what is
+    there is kept in a snapshot. Raises GitError.
     """
     data, git = begun.data, tools.git
     worktree = data["worktree"]
@@ -111,13 +112,14 @@ async def check(tools: LandingTools, begun: Event) -> Checked:
     name = snapshot_name(tools, worktree)
     await forget_snapshot(git, name)
     snapshot = await take_snapshot(inside, name)
+    taken()
     path = checkout_path(tools, worktree)
     try:
         if snapshot.tree == checks_of(tools.log).tree.get(scope):
             return Checked(snapshot.tree)
         commands = tuple(data["commands"])
-        place = await clean_place(tools, path, snapshot.commit, _needs(tools.log, data["task"]))
         try:
+            place = await clean_place(tools, path, snapshot.commit, _needs(tools.log, data["task"]))
             results = await run_commands(tools, commands, place, "check", begun.seq, agent=VERIFIER)
         finally:
             await to_the_end(discard(tools, path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -55,8 +56,11 @@ class Verifier:
         """The checks that are under way."""
         return self._beside.busy
 
-    def before_step(self, task: Task) -> None:
-        """Begin to check what has settled as an agent is about to take a step; take back what it need not read."""
+    async def before_step(self, task: Task) -> None:
+        """Begin to check what has settled as an agent is about to take a step; take back what it need not read.
+
+        Returns once the files are taken down as they are now: the step may change them.
+        """
         agents = self.log.state("agents")
         assert isinstance(agents, AgentsState)
         author = agents.agents[task.agent]
@@ -90,15 +94,17 @@ class Verifier:
             agent=HARNESS,
             cause=(task.goal, changed.last),
         )
-        self._beside.begin(begun, self._check(self.tools, begun), "checks")
+        taken = asyncio.Event()
+        self._beside.begin(begun, self._check(self.tools, begun, taken), "checks")
+        await self._beside.until(begun.seq, taken)
 
-    async def _check(self, tools: LandingTools, begun: Event) -> None:
+    async def _check(self, tools: LandingTools, begun: Event, taken: asyncio.Event) -> None:
         await self.make()
         scope = scope_of(begun.data["goal"], begun.data["task"], begun.data["worktree"])
         self.log.post("agent.state", {"state": "running", "why": f"checks {scope}"}, agent=VERIFIER)
         try:
             with answering(tools.answers(f"checks {begun.seq}")):
-                self._checked[begun.seq] = await check(tools, begun)
+                self._checked[begun.seq] = await check(tools, begun, taken.set)
         finally:
             if self.log.writable:
                 self.log.post("agent.state", {"state": "idle", "why": ""}, agent=VERIFIER)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from musecode_jupyter.jupyter.views.findings_html import critiques_html, critiques_line
+from musecode_jupyter.jupyter.views.findings_html import critiques_html, critiques_line, most_pressing
 from musecode_jupyter.jupyter.views.live import CallLater, LiveView, Post
 
 # Many findings come at once at the end of a review; each is to be seen within a fifth of a second.
 FLUSH_S = 0.05
-# The newest findings, of which a view without a kernel shows no more.
+# So many findings does a view without a kernel show: first those that are open and stop the work.
 KEPT = 200
 WORDS = ("answer", "accept", "withdraw")
 
@@ -120,4 +120,5 @@ class CritiquesView(LiveView):
         self.said()
 
     def _snapshot(self) -> dict[str, Any]:
-        return {"findings": list(self._findings.values())[-KEPT:]}
+        kept = {finding["number"] for finding in most_pressing(list(self._findings.values()), KEPT)}
+        return {"findings": [finding for number, finding in self._findings.items() if number in kept]}

@@ -24,6 +24,11 @@ def _rank(finding: Shown) -> tuple[bool, bool, int, int]:
     return finding["state"] != "open", not finding["blocks"], _ORDER[finding["severity"]], finding["number"]
 
 
+def most_pressing(findings: Sequence[Shown], most: int) -> list[Shown]:
+    """The `most` that are least to be missed: those that stop the work, other open ones, then the newest."""
+    return sorted(findings, key=lambda each: (not each["blocks"], each["state"] != "open", -each["seq"]))[:most]
+
+
 def critiques_line(findings: Sequence[Shown]) -> str:
     """One deterministic line."""
     opened = sum(each["state"] == "open" for each in findings)

@@ -44,6 +44,8 @@ _OTHER_ONE = frozenset({"agent.created", "agent.retired"})
 _GIVES = frozenset({"task.leased", "critique.asked"})
 _HANDS = _GIVES | {"task.bounced"}
 _MAKES = _OTHER_ONE | {"agent.seeded"}
+# After these a letter is not brought any more.
+_SETTLES_MAIL = frozenset({"mail.acknowledged", "mail.dropped"})
 
 ends_with: ContextVar[Event | None] = ContextVar("ends_with", default=None)
 """The event with which the review or the checks ended within which this code runs, if it is such and has ended."""
@@ -183,6 +185,10 @@ class RerunLog:
     def _come(self, event: Event) -> None:
         if event.seq in self._came:
             return
+        if event.kind in _SETTLES_MAIL:
+            # Whoever was ended before the first step of a turn came to none at which its mail is brought.
+            for letter in [each for each in self._letters if each.data.get("mail") == event.data["mail"]]:
+                self._own(letter)
         self._came[event.seq] = event
         self._newest = max(self._newest, event.seq)
         self._several = self._several or event.kind in _SIDE_BY_SIDE

@@ -72,7 +72,8 @@ class Stretch:
     """A piece of work: a goal, plan or draft from its start or resumption on, or a question, up to its end.
 
     `goal` is the seq of goal.set, `plan` that of plan.begun, `draft` that of draft.begun, none of them for a
-    question; `cut` says that the process ended within it.
+    question, and where standing agents went on by themselves after a restart; `cut` says that the process ended within
+    it.
     """
 
     start: Event
@@ -93,6 +94,11 @@ class Stretch:
         self.decided = {each.data["call"]: each for each in self.events if each.kind == "tool.decided"}
         self.began = {each.data["call"]: each for each in self.events if each.kind == "tool.started"}
         self.approved = {each.data["approval"]: each for each in self.events if each.kind in _APPROVAL_ENDS}
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether nobody leads it: standing agents went on by themselves."""
+        return self.start.kind in _NEW_PROCESS
 
     @cached_property
     def stopped(self) -> bool:
@@ -124,20 +130,39 @@ def interrupted_task(event: Event) -> int | None:
 
 def stretches(events: Sequence[Event]) -> Iterator[Stretch]:
     """All pieces of work of a session, in order."""
-    begins = [index for index, event in enumerate(events) if _begins(event)]
+    begins = _beginnings(events)
     for number, index in enumerate(begins):
         start = events[index]
         last = begins[number + 1] if number + 1 < len(begins) else len(events)
         end = next((at for at in range(index + 1, last) if events[at].kind in _NEW_PROCESS), last)
-        cut = end < last or (end == len(events) and all(each.kind != "session.closed" for each in events[index:end]))
+        if end < len(events):
+            cut = events[end].kind in _NEW_PROCESS
+        else:
+            cut = all(each.kind != "session.closed" for each in events[index:end])
         goal = plan = draft = None
         if start.kind.startswith("plan."):
             plan = start.data.get("plan", start.seq)
         elif start.kind == "draft.begun":
             draft = start.seq
-        elif start.kind != "user.message":
+        elif start.kind not in {"user.message", *_NEW_PROCESS}:
             goal = start.data.get("goal", start.seq)
         yield Stretch(start, goal, events[index + 1 : end], cut, plan, draft)
+
+
+def _beginnings(events: Sequence[Event]) -> list[int]:
+    """Where pieces of work begin; also where a standing agent goes on by itself after a restart, with nothing else."""
+    found: list[int] = []
+    opened: int | None = None
+    for index, event in enumerate(events):
+        if _begins(event):
+            found.append(index)
+            opened = None
+        elif event.kind in _NEW_PROCESS:
+            opened = index
+        elif event.kind == "agent.woken" and opened is not None:
+            found.append(opened)
+            opened = None
+    return found
 
 
 def _begins(event: Event) -> bool:

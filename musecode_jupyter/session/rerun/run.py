@@ -317,7 +317,7 @@ class _Work:
             tools = PlanTools(**self._landing_parts(), loop=self._loop, place=place, guided=False)
             draft = self._stretch.draft
             await self._with_lead(DraftRunner(tools, draft).run, Task(LEAD_NAME, place, draft))
-        else:
+        elif not self._stretch.by_itself:
             task = Task(LEAD_NAME, Place(self._workspace, None, _no_files), self._stretch.start.seq)
             await self._with_lead(partial(self._loop.turn, task), task)
 
