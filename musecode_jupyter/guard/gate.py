@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -100,7 +100,9 @@ class Gate:
     """Owner of the model client (and of the embedded model's server); used on the runtime thread.
 
     `before_wait` is called with the agent before each wait for another attempt, and raises what is to end the request.
-    `before` is awaited before a request is built, to learn what `scopes` must know of the world.
+    `before` is awaited before a request is built, to learn what `scopes` must know of the world. `admission` is held
+    once the reserve of an attempt is durable: what it gives is awaited, and raises BudgetExceeded where the reserves of
+    other processes leave no room for it. Each of two that reserve at once sees the other's reserve, or is seen by it.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class Gate:
         local_file: LocalModelFile | None = None,
         before_wait: Callable[[str], None] = lambda _agent: None,
         before: Callable[[], Awaitable[None]] | None = None,
+        admission: Callable[[], AbstractAsyncContextManager[Callable[[], Awaitable[None]]]] | None = None,
     ) -> None:
         self._log = log
         self._effects = effects
@@ -124,6 +127,7 @@ class Gate:
         self._client: ModelClient | None = None
         self._before_wait = before_wait
         self._before = before
+        self._admission = admission
         self._connecting = asyncio.Lock()
         self._waits: dict[str, asyncio.Future[None]] = {}
 
@@ -209,7 +213,7 @@ class Gate:
         assert isinstance(ledger, LedgerState)
         check_scopes([*scopes_of(ledger, agent), *self._scopes(agent)], microusd, tokens)
 
-    async def _send(self, call: _Call, client: ModelClient) -> Final:
+    async def _send(self, call: _Call, client: ModelClient, admission: AsyncExitStack) -> Final:
         """Attempt after attempt, each failure in the log while it is waited; ModelError after the last."""
         failures = Failures(self._effects)
         reformed = False
@@ -239,9 +243,10 @@ class Gate:
                     # The reserve covers the attempt that failed; the next one needs one of its own.
                     self._reserve(call.agent, call.microusd, call.tokens)
                 failed = {"attempt": call.attempts, "error": str(error), "error_kind": error.kind, "wait_s": wait}
+                owed = call.owed
                 self._post(call, "model.retried", **failed, **call.estimate, **changed)
                 call.owed = False
-                await self._log.flush()
+                await (self._admit(admission) if owed else self._log.flush())
             if wait:
                 await self._wait(call.agent, wait)
             if self._local is not None:
@@ -274,11 +279,26 @@ class Gate:
 
     async def _settle(self, call: _Call, client: ModelClient) -> Completion:
         """Send, and close the request by exactly one event whatever comes."""
+        async with AsyncExitStack() as admission:
+            # Where it is not admitted, that is durable too before others look.
+            return await self._settled(call, client, admission)
+
+    async def _admit(self, admission: AsyncExitStack) -> None:
+        """Have the reserve durable, and seen to be within what all processes together may use."""
+        if self._admission is None:
+            await self._log.flush()
+            return
+        look = await admission.enter_async_context(self._admission())
+        await self._log.flush()
+        await look()
+        await admission.aclose()
+
+    async def _settled(self, call: _Call, client: ModelClient, admission: AsyncExitStack) -> Completion:
         started = self._effects.monotonic()
         try:
             # Durable before anything is sent.
-            await self._log.flush()
-            final = await self._send(call, client)
+            await self._admit(admission)
+            final = await self._send(call, client, admission)
             logged = {
                 "status": final.status,
                 "reason": final.reason,

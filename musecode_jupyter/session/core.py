@@ -122,6 +122,7 @@ class SessionCore:
             info=info,
             scopes=partial(goal_scopes, self),
             before=self.day.refresh,
+            admission=self.day.admission,
             local_file=local_file,
             before_wait=self._rest_agent,
         )

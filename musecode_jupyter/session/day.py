@@ -2,24 +2,27 @@
 
 No counter is kept beside the logs that could disagree with them: of each other session that was written to today the
 end of its journal is read, back to the first event of the day or to where it was forked, and again only once it has
-grown. Days are UTC, as the times of events are.
+grown. A reserve is durable first and looked at beside all others afterwards, under a lock of the home, before anything
+is sent: two kernels cannot both take the last room. Days are UTC, as the times of events are.
 """
 
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from musecode_jupyter.guard.ledger import LedgerState, Limit, Spent
-from musecode_jupyter.guard.scopes import Scope
+from musecode_jupyter.guard.scopes import Scope, check_scopes
 from musecode_jupyter.guard.settlement import ENDS, PAID, settled
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.peek import Peek
 from musecode_jupyter.log.upcast import upcast
-from musecode_jupyter.runtime.errors import LogError
+from musecode_jupyter.runtime.errors import LogError, MuseError
 from musecode_jupyter.session.store import sessions_dir
+from musecode_jupyter.workspace.locking import file_lock
 
 if TYPE_CHECKING:
     from musecode_jupyter.session.core import SessionCore
@@ -38,18 +41,39 @@ class Day:
         self._of = ""
 
     async def open(self) -> None:
-        """Take up the limit that the home has, if it is another one than this session knows."""
+        """Take up the limit that the home has, if it is another one than this session knows: any session may set it."""
         limit = await self._core.effects.disk(read_limit, self._core.home)
         if limit != self._core.ledger.limits.get(KEY, Limit()):
             await self._core.log.append("budget.set", {"scope": KEY, **limit.model_dump()}, agent="user")
 
     async def refresh(self, *, always: bool = False) -> None:
-        """Look at the other sessions again, if a day has a limit: before a request is built."""
+        """Look at the limit and, if there is one, at the other sessions again: before a request is built."""
+        await self.open()
         if always or self._core.ledger.limits.get(KEY, Limit()) != Limit():
             day = today(self._core)
             if day != self._of:
                 self._known, self._of = {}, day
             self.others = await self._core.effects.disk(self._read, day)
+
+    @asynccontextmanager
+    async def admission(self) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        """Held while a reserve that is durable is looked at beside those of all other sessions of the home.
+
+        Without a limit for the day nobody waits for anybody.
+        """
+        if self._core.ledger.limits.get(KEY, Limit()) == Limit():
+            yield self._admitted
+            return
+        async with file_lock(self._core.home / "day.lock", self._core.effects, MuseError):
+            yield self._look
+
+    async def _admitted(self) -> None:
+        """There is no limit to look at."""
+
+    async def _look(self) -> None:
+        """Raise BudgetExceeded if the reserves that are there, one's own among them, go over the limit of the day."""
+        await self.refresh()
+        check_scopes(self.scopes(), 0, 0)
 
     def used(self) -> tuple[int, int]:
         """Micro-dollars and tokens that all sessions together used or reserved today."""

@@ -1,4 +1,4 @@
-"""Every state in which a goal can stop, reached by a real session and gone on from, in another process, to a met goal."""
+"""Every state in which a goal can stop, reached by a real session and gone on from in another one to a met goal."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from musecode_jupyter.session.budget import clear_budget, set_budget
 from musecode_jupyter.session.replay import prove
 
 LOOK = Answer("I look.", [Call("read", {"path": "answer.txt"})])
+SAY_RIGHT = GoalSpec("say right", (CHECK,))
 REFUSED = Answer(fault=Fault("status", status=400, code="invalid_request_error", message="No such thing."))
 
 
@@ -50,12 +51,12 @@ def out_of_the_way(_session: Session, _handle: GoalHandle, repo: Repo) -> None:
 
 @dataclass(frozen=True)
 class Stop:
-    """A way to `state`: what the model does, what else, and what the user does before resuming. `why` is in the reason."""
+    """A way to `state`: what the model does, what else, what the user does before resuming; `why` is in the reason."""
 
     state: str
     why: str
     answers: Sequence[Answer] = (EDIT, DONE)
-    spec: GoalSpec = GoalSpec("say right", (CHECK,))
+    spec: GoalSpec = SAY_RIGHT
     before: Callable[[Session, Repo], None] = lambda _session, _repo: None
     remedy: Callable[[Session, GoalHandle, Repo], None] = nothing
 
