@@ -51,7 +51,7 @@ yourself. Call no tool. Use these headings, and leave out those that have nothin
 Say only what you have seen. The goal, your tasks, the names of the files and the user's words are kept without you.
 """
 
-_NEW_WORK = frozenset({"goal.set", "task.leased", "user.message"})
+_NEW_WORK = frozenset({"goal.set", "task.leased", "user.message", "critique.asked"})
 
 
 def choose_cut(
@@ -203,7 +203,7 @@ class ContextKeeper:
             head=head,
             carried=carried,
             kept=min(self.talks.tokens(agent), carried + self._summary_tokens(agent) + self._tail_tokens(agent)),
-            requests=record.steps / (use.begun - begun) if use.begun > begun else REQUESTS,
+            requests=record.steps / (use.begins - begun) if use.begins > begun else REQUESTS,
             warm=0.0 <= idle < CACHE_S,
             price=self.gate.price,
         )

@@ -172,15 +172,16 @@ class AgentUse(BaseModel):
     `head` are those of its instructions and tools, `calls` the calls whose output is awaited.
 
     `cold_tokens` and `cold_usd` are what new agents would have read, and paid for it, had each piece of work after the
-    first been given to one, and had it read again what this one had read; `begun` counts the pieces of work. `pieces`
-    has the tokens that were read in each of the newest of them, since the agent is there; the last may go on yet.
+    first been given to one, and had it read again what this one had read; `begins` counts the pieces of work: goals,
+    tasks, questions, reviews. `pieces` has the tokens that were read in each of the newest of them, since the agent is
+    there; the last may go on yet.
     """
 
     models: dict[str, ModelUse] = Field(default_factory=dict)
     observed: dict[str, int] = Field(default_factory=dict)
     calls: dict[int, str] = Field(default_factory=dict)
     head: int = 0
-    begun: int = 0
+    begins: int = 0
     pieces: list[int] = Field(default_factory=list)
     cold_tokens: int = 0
     cold_usd: float = 0.0
@@ -236,6 +237,7 @@ class EconomyReducer:
             *(
                 "goal.set",
                 "task.leased",
+                "critique.asked",
                 "user.message",
                 "agent.woken",
                 "model.requested",
@@ -273,7 +275,7 @@ class EconomyReducer:
                 mine.saw(called, len(data["output"]))
         elif kind == "agent.woken":
             self._begins(state, event.agent)
-        elif kind in {"goal.set", "user.message"} or (kind == "task.leased" and data["text"]):
+        elif kind in {"goal.set", "user.message", "critique.asked"} or (kind == "task.leased" and data["text"]):
             self._begins(state, data["to" if kind == "user.message" else "agent"])
         elif kind == "model.requested":
             state.open[event.seq] = (data["model"], data["reserved_tokens"])
@@ -296,9 +298,9 @@ class EconomyReducer:
         use = state.agents.get(agent)
         if use is None:
             return
-        use.begun += 1
+        use.begins += 1
         use.pieces = [*use.pieces, 0][-_PIECES:]
-        if use.begun > 1:
+        if use.begins > 1:
             use.cold_tokens += use.cold
             price, reading = Price(*state.price), use.cold - use.head
             use.cold_usd += _first(use.head, price, warm=False) + _reading(use.head, reading, price)

@@ -159,7 +159,7 @@ def test_who_is_asked_about_new_things_each_time_is_not_kept_for_all_it_read() -
 
 def test_each_question_to_one_that_stands_is_a_piece_of_work() -> None:
     use = worked(4_000, 0, 0)
-    assert use.begun == 3
+    assert use.begins == 3
     assert use.cold_tokens == 2 * 5_000
 
 

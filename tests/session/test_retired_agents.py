@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import pytest
 from fixtures.crew_scripts import Crew, ask, edit, is_explorer
 from fixtures.model_scripts import Answer, Call, ParsedRequest
 from fixtures.model_server import ModelServer
-from fixtures.review_scripts import Reviewed
-from fixtures.session_bench import CHECK, DONE, EDIT, Repo, end, kinds, only, session_on, settings
+from fixtures.review_scripts import NOTHING, Reviewed
+from fixtures.session_bench import CHECK, DONE, EDIT, Repo, end, kinds, only, session_on, settings, start
 
 from musecode_jupyter.agents.tasks.propose import parse_tasks
+from musecode_jupyter.log.events import Event
 from musecode_jupyter.session import GoalSpec
 from musecode_jupyter.session.agents_view import agents_lines
 from musecode_jupyter.session.api import fork_session
@@ -70,6 +72,46 @@ def test_the_explorer_gives_way_to_a_new_one_that_is_told_what_is_verified(repo:
         finally:
             fork.close()
     assert prove(fork.folder).problem is None
+
+
+def test_a_reviewer_amid_its_work_is_shortened_by_the_ledger(repo: Repo) -> None:
+    """Its review of a batch is given up as the work asks to land; it has to look at that, with all that it has read."""
+    repo.commit({"big.txt": "a line of a file with some words in it\n" * 350})
+    read, closed = threading.Event(), threading.Event()
+
+    def model(request: ParsedRequest) -> Answer:
+        puts = [item["text"] for item in request.items if item.get("text", "").startswith("Review this change")]
+        if puts:
+            if "at tests" not in puts[0] or closed.is_set():
+                return NOTHING
+            if not any(item["type"] == "tool_result" for item in request.items):
+                return AGAIN
+            read.set()
+            assert closed.wait(60)
+            return NOTHING
+        done = sum(item["type"] == "tool_result" for item in request.items)
+        if done == 2:
+            assert read.wait(60)
+        look, more = Answer("", [Call("read", {"path": "other.txt"})]), edit("other.txt", "other", "others")
+        return [EDIT, look, more, DONE][min(done, 3)]
+
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on", review="full") as session:
+
+        def saw(event: Event) -> None:
+            if event.kind == "batch.closed":
+                closed.set()
+
+        session.read(lambda core: core.log.on_durable(saw))
+        assert end(start(session)).met
+        events, folder = session.events(), session.folder
+    asked = [event for event in only(events, "critique.asked") if event.data["agent"] == "reviewer-tests"]
+    assert [event.data["batch"] is None for event in asked] == [False, True]
+    (cut,) = only(events, "context.compacted")
+    assert (cut.agent, cut.data["how"]) == ("reviewer-tests", "reseed")
+    assert cut.data["numbers"]["usd_reseed"] < cut.data["numbers"]["usd_retire"] < cut.data["numbers"]["usd_keep"]
+    assert not only(events, "agent.retired")
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
 
 
 @pytest.mark.crash
