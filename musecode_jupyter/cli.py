@@ -130,6 +130,12 @@ def _parser() -> argparse.ArgumentParser:
     trust.add_argument("--repo", default=".", metavar="DIR")
     trust.set_defaults(run=_trust)
 
+    tier = commands.add_parser("tier", help="whether a repository is opted in to the contributor tier, and its labels")
+    tier.add_argument("--repo", default=".", metavar="DIR")
+    tier.add_argument("--opt-in", metavar="WORDS", help="opt in, by the words that are shown without it")
+    tier.add_argument("--withdraw", action="store_true", help="take the opt-in back")
+    tier.set_defaults(run=_tier)
+
     verify = commands.add_parser("verify", help="prove chain, fold and prompts of a session; repairs nothing")
     verify.add_argument("id", help="id of the session, a unique beginning of it, or its folder")
     verify.add_argument("--json", action="store_true")
@@ -520,6 +526,29 @@ def _trust(arguments: argparse.Namespace) -> int:
         roles = runtime.call(RoleTrust.of(repo, home, effects))
         does = {None: roles.text, "on": roles.trust, "off": roles.distrust}[arguments.word]
         print(visible_text(runtime.call(does())))
+    return 0
+
+
+def _tier(arguments: argparse.Namespace) -> int:
+    from musecode_jupyter.session import Settings
+    from musecode_jupyter.session.tiers import MEANS, OptIn
+    from musecode_jupyter.session.visible import visible_text
+
+    repo, home = _repository(arguments), Settings().over(os.environ).home_or_default()
+    if arguments.opt_in is not None and arguments.withdraw:
+        raise UsageProblem("Give --opt-in or --withdraw, not both.")
+    with _without_session() as (effects, runtime):
+        found = runtime.call(OptIn.of(repo, home, effects))
+        if arguments.withdraw:
+            runtime.call(found.withdraw())
+        elif arguments.opt_in is not None:
+            runtime.call(found.give(arguments.opt_in))
+        problem = runtime.call(found.problem())
+        lines = [MEANS, f"{problem}." if problem else f"{found.root.name} is opted in to the contributor tier."]
+        if problem:
+            lines.append(f"To opt in: jupyter musecode tier --opt-in '{found.words}'")
+        lines += [f"{each.pattern} is {each.label} ({each.why})" for each in found.tier_file.rules]
+        print(visible_text("\n".join(lines)))
     return 0
 
 

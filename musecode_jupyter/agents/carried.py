@@ -13,6 +13,7 @@ from musecode_jupyter.agents.prompts import LEAD
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.agents.tasks.state import OVER, TaskRecord, TasksState
 from musecode_jupyter.guard.approvals import ApprovalsState
+from musecode_jupyter.guard.tiers import tiers_of
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.tools.fence import fenced
@@ -21,6 +22,9 @@ from musecode_jupyter.workspace.held_files import HeldFilesState
 
 GoalLines = Callable[[int | None], Sequence[str]]
 """The goal with this seq, with its clauses, in lines; without one, what is asked of the lead beside goals."""
+
+May = Callable[[int], bool]
+"""Whether what event `seq` says may go to the pinned model."""
 
 SHORTENED = (
     "Your conversation up to here was shortened to save room; this message stands in its place. What it says under the "
@@ -40,26 +44,33 @@ _LEAST_SAID = 2_000
 _BYTES_PER_TOKEN = 3
 
 
-def facts(log: EventLog, task: Task, room: int, goal_lines: GoalLines) -> str:
-    """The facts for `task`, for a prompt that may have `room` tokens."""
+def facts(log: EventLog, task: Task, room: int, goal_lines: GoalLines, may: May | None = None) -> str:
+    """The facts for `task`, for a prompt that may have `room` tokens; with `may`, only those of events that may go."""
     sections = [
-        ("Goal", [] if task.goal is None and task.agent != LEAD else list(goal_lines(task.goal))),
-        ("Tasks", _tasks(log, task)),
-        ("Other agents", _agents(log, task.agent)),
-        ("Files", _files(log, task, max(_FEW_FILES, room // _TOKENS_A_FILE))),
-        ("Verified claims", _claims(log, room)),
-        ("Asked of you", _asked(log, task.agent)),
-        ("Questions that wait for the user", _questions(log)),
+        ("Goal", _goal(log, task, goal_lines, may)),
+        ("Tasks", _tasks(log, task, may)),
+        ("Other agents", _agents(log, task.agent, why=may is None)),
+        ("Files", _files(log, task, max(_FEW_FILES, room // _TOKENS_A_FILE), private=may is None)),
+        ("Verified claims", _claims(log, room, may)),
+        ("Asked of you", _asked(log, task.agent, may)),
+        ("Questions that wait for the user", [] if may else _questions(log)),
     ]
     return "\n\n".join(f"# {title}\n" + "\n".join(lines) for title, lines in sections if lines)
 
 
-def _tasks(log: EventLog, task: Task) -> list[str]:
+def _goal(log: EventLog, task: Task, goal_lines: GoalLines, may: May | None) -> list[str]:
+    if task.goal is None:
+        # A plan is told by what the lead wrote of it, too.
+        return list(goal_lines(None)) if task.agent == LEAD and may is None else []
+    return list(goal_lines(task.goal)) if may is None or may(task.goal) else []
+
+
+def _tasks(log: EventLog, task: Task, may: May | None) -> list[str]:
     state = log.state("tasks")
     assert isinstance(state, TasksState)
     if task.goal is None:
         return []
-    tasks = state.of_goal(task.goal)
+    tasks = {seq: each for seq, each in state.of_goal(task.goal).items() if may is None or may(seq)}
     mine = [seq for seq, each in tasks.items() if each.agent == task.agent and each.state not in OVER]
     lines = [f"- {_told(each, own=seq in mine)}" for seq, each in tasks.items() if each.state not in OVER]
     done = [each.spec.name for each in tasks.values() if each.state in OVER]
@@ -80,17 +91,17 @@ def _told(each: TaskRecord, *, own: bool) -> str:
     return f"yours, {each.spec.name}: {each.spec.goal}\n  It is done when each of these exits with 0:{checks}{writes}"
 
 
-def _agents(log: EventLog, agent: str) -> list[str]:
+def _agents(log: EventLog, agent: str, *, why: bool) -> list[str]:
     state = log.state("agents")
     assert isinstance(state, AgentsState)
     return [
-        f"- {name} ({record.role}): {record.state}" + (f", {record.why}" if record.why else "")
+        f"- {name} ({record.role}): {record.state}" + (f", {record.why}" if record.why and why else "")
         for name, record in state.agents.items()
         if name != agent and record.state != "retired"
     ]
 
 
-def _files(log: EventLog, task: Task, most: int) -> list[str]:
+def _files(log: EventLog, task: Task, most: int, *, private: bool) -> list[str]:
     tools, held = log.state("tools"), log.state("files")
     assert isinstance(tools, ToolsState)
     assert isinstance(held, HeldFilesState)
@@ -98,6 +109,11 @@ def _files(log: EventLog, task: Task, most: int) -> list[str]:
     changed = {} if tree is None else tree.changed
     begin = seen_key(task.place.worktree, "")
     seen = {key.removeprefix(begin): digest for key, digest in tools.seen.items() if key.startswith(begin)}
+    if not private:
+        tiers = tiers_of(log)
+        shown = {path for path in {*changed, *seen} if tiers.path(path).label != "private"}
+        changed = {path: digest for path, digest in changed.items() if path in shown}
+        seen = {path: digest for path, digest in seen.items() if path in shown}
     lines = [f"- {path}: changed, {_digest(digest)}" for path, digest in sorted(changed.items())]
     lines += [f"- {path}: read, {_digest(digest)}" for path, digest in sorted(seen.items()) if path not in changed]
     more = len(lines) - most
@@ -108,26 +124,34 @@ def _digest(digest: str | None) -> str:
     return "removed" if digest is None else f"digest {digest[:_DIGITS]}"
 
 
-def carried_claims(log: EventLog, room: int) -> dict[int, str]:
+def carried_claims(log: EventLog, room: int, may: May | None = None) -> dict[int, str]:
     """The newest of those that are verified and hold: all that an agent may go on believing without evidence."""
     state = log.state("claims")
     assert isinstance(state, ClaimsState)
-    return dict(list(seeds(state).items())[-max(_FEW_FILES, room // _TOKENS_A_FILE) :])
+    return dict(
+        [each for each in seeds(state).items() if may is None or may(each[0])][
+            -max(_FEW_FILES, room // _TOKENS_A_FILE) :
+        ]
+    )
 
 
-def _claims(log: EventLog, room: int) -> list[str]:
+def _claims(log: EventLog, room: int, may: May | None) -> list[str]:
     state = log.state("claims")
     assert isinstance(state, ClaimsState)
-    found = carried_claims(log, room)
-    more = len(seeds(state)) - len(found)
+    found = carried_claims(log, room, may)
+    more = 0 if may else len(seeds(state)) - len(found)
     return [f"- {seq}: {text}" for seq, text in found.items()] + ([f"- and {more} older ones"] if more else [])
 
 
-def _asked(log: EventLog, agent: str) -> list[str]:
+def _asked(log: EventLog, agent: str, may: May | None) -> list[str]:
     """Questions of other agents that wait for the agent's answer: they were in what is left out."""
     state = log.state("mail")
     assert isinstance(state, MailState)
-    return [f"- by {each.sender}: {fenced(each.text)}" for each in state.unread(agent).values() if each.asks]
+    return [
+        f"- by {each.sender}: {fenced(each.text)}"
+        for seq, each in state.unread(agent).items()
+        if each.asks and (may is None or may(seq))
+    ]
 
 
 def _questions(log: EventLog) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from musecode_jupyter.agents.carried import GoalLines, carried_claims, compose, facts, pinned_text, users_words
+from musecode_jupyter.agents.carried import GoalLines, May, carried_claims, compose, facts, pinned_text, users_words
 from musecode_jupyter.agents.claims.state import ClaimsState
 from musecode_jupyter.agents.context import REFUSALS
 from musecode_jupyter.agents.conversations import BYTES_PER_TOKEN, Conversations
@@ -21,6 +21,7 @@ from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.roles.state import standing
 from musecode_jupyter.agents.state import POOR, AgentRecord
 from musecode_jupyter.guard.gate import Gate
+from musecode_jupyter.guard.tiers import error_of, held, refusal, tiers_of, withheld
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.models.types import Message
 from musecode_jupyter.runtime.errors import ContextFull, ModelError
@@ -89,9 +90,14 @@ class ContextKeeper:
         ------
         ContextFull
             It cannot be made short enough; says why and what helps.
+        TierBlocked
+            What the user said last may not go to the pinned model.
         ModelError, BudgetExceeded
             The question for a summary failed; nothing was changed, and the next attempt begins anew.
         """
+        if self._not_for_model(task.agent):
+            await self.release(task)
+            return
         if self._quarantined(task.agent):
             await self.reseed(task, "its claims were contradicted too often: it begins anew from what is verified")
             return
@@ -138,6 +144,43 @@ class ContextKeeper:
         self.log.post("agent.seeded", dict(seeded), agent=agent, cause=(record.seeded,))
         cut = self._unanswered(record)
         await self._write(task, "reseed", why, cut, summary="", answered=None, numbers=numbers or {})
+
+    # --- the data tier ---------------------------------------------------------------------------------------
+
+    def _may(self, seq: int) -> bool:
+        """Whether what event `seq` says may go to the pinned model."""
+        tiers = tiers_of(self.log)
+        return not withheld(tiers, held(self.log.get(seq)), tiers.clearance())
+
+    def _not_for_model(self, agent: str) -> bool:
+        """Whether the conversation holds something that the pinned model may not get, and it may get anything."""
+        if tiers_of(self.log).clearance() in {"", "private"}:
+            return False
+        return not all(map(self._may, self.talks.record(agent).view))
+
+    async def release(self, task: Task) -> None:
+        """Begin the conversation anew from what the pinned model may get: facts, claims and the user's words.
+
+        Raises TierBlocked if it may not get what the user said last.
+        """
+        agent = task.agent
+        record = self.talks.record(agent)
+        assert record.seeded is not None
+        first = self._unanswered(record)
+        tail = [] if first is None else record.view[record.view.index(first) :]
+        if tail and self.log.get(tail[-1]).agent == "user" and not self._may(tail[-1]):
+            tiers = tiers_of(self.log)
+            found = refusal(tiers, lambda: [held(self.log.get(tail[-1]))])
+            assert found is not None
+            raise error_of(tiers.model, found, "")
+        seeded = self.log.get(record.seeded).data
+        self.log.post("agent.seeded", dict(seeded), agent=agent, cause=(record.seeded,), label="standard")
+        left_out = sum(not self._may(seq) for seq in record.view)
+        why = f"{left_out} parts of it may not go to {tiers_of(self.log).model}"
+        whole = bool(tail) and all(map(self._may, tail))
+        told = [] if whole else [seq for seq in tail if self._may(seq)]
+        cut = first if whole else None
+        await self._write(task, "reseed", why, cut, summary="", answered=None, numbers={}, may=self._may, told=told)
 
     # --- when ------------------------------------------------------------------------------------------------
 
@@ -319,10 +362,12 @@ class ContextKeeper:
         summary: str,
         answered: int | None,
         numbers: dict[str, float],
+        may: May | None = None,
+        told: Sequence[int] = (),
     ) -> None:
         agent = task.agent
         record, rate = self.talks.record(agent), self.talks.rate(agent)
-        text = self._text(task, cut, summary, anew=how == "reseed")
+        text = self._text(task, cut, summary, anew=how == "reseed", may=may, told=told)
         weights = self.talks.weights(agent)
         left = 0 if cut is None else sum(weights[seq] for seq in record.view[record.view.index(cut) :])
         size = self.talks.head(agent)[2] + len(text.encode("utf-8", "surrogatepass")) + left
@@ -337,26 +382,40 @@ class ContextKeeper:
                 "before": self.talks.tokens(agent),
                 "after": int(size / rate),
                 "numbers": numbers,
-                "claims": list(carried_claims(self.log, self.talks.room(agent))),
+                "claims": list(carried_claims(self.log, self.talks.room(agent), may)),
             },
             agent=agent,
             turn=record.turn,
+            # All that is in it may go to the model; what led to it is not in it.
+            label="" if may is None else "standard",
             cause=(record.view[-1],) if answered is None else (record.view[-1], answered),
         )
         self.talks.forget(agent)
 
-    def _facts(self, task: Task) -> str:
-        return facts(self.log, task, self.talks.room(task.agent), self.goal_lines)
+    def _facts(self, task: Task, may: May | None = None) -> str:
+        return facts(self.log, task, self.talks.room(task.agent), self.goal_lines, may)
 
-    def _text(self, task: Task, cut: int | None, summary: str, *, anew: bool) -> str:
+    def _text(
+        self,
+        task: Task,
+        cut: int | None,
+        summary: str,
+        *,
+        anew: bool,
+        may: May | None = None,
+        told: Sequence[int] = (),
+    ) -> str:
         record, room = self.talks.record(task.agent), self.talks.room(task.agent)
         kept = set() if cut is None else set(record.view[record.view.index(cut) :])
-        words = [str(self.log.get(seq).data["text"]) for seq in record.said if seq not in kept | set(record.held)]
-        pins = [seq for seq in record.pinned if seq not in kept]
+        said = [seq for seq in record.said if seq not in kept | set(record.held) and (may is None or may(seq))]
+        words = [str(self.log.get(seq).data["text"]) for seq in said]
+        pins = [seq for seq in record.pinned if seq not in kept and (may is None or may(seq))]
+        news = [self.talks.words(task.agent, seq) for seq in told if seq not in said]
         return compose(
-            self._facts(task),
+            self._facts(task, may),
             users_words(words, room),
             pinned_text(self.log, pins, self._called),
+            "\n\n".join(["# What you were told last, word for word", *news]) if news else "",
             summary=summary[: int(self._summary_tokens(task.agent) * 2 * BYTES_PER_TOKEN)],
             anew=anew,
         )

@@ -9,6 +9,7 @@ from typing import Any
 from musecode_jupyter.agents.context import build_request, head_of, items_shown
 from musecode_jupyter.agents.state import AgentRecord, AgentsState
 from musecode_jupyter.guard.gate import Gate
+from musecode_jupyter.guard.tiers import Held, held
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.models.conversation import wire_arguments
 from musecode_jupyter.models.types import Item, Message, ModelRequest, Picture, Reasoning, ToolCall, ToolResult
@@ -45,6 +46,15 @@ def weight(items: tuple[Item, ...]) -> int:
 def _size(text: str) -> int:
     """Bytes of a text in JSON, in which these characters take two."""
     return len(text.encode("utf-8", "surrogatepass")) + sum(map(text.count, '\n\t"\\'))
+
+
+def prompt_parts(log: EventLog, agent: str, view: int | None) -> list[Held]:
+    """What a prompt of `agent` is made of: its conversation; with `view`, a question beside it, that too or alone."""
+    asked = None if view is None else log.get(view)
+    state = log.state("agents")
+    assert isinstance(state, AgentsState)
+    parts = [] if asked is not None and not asked.data.get("conversation") else list(state.agents[agent].view)
+    return [held(log.get(seq)) for seq in (*parts, *(() if view is None else (view,)))]
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,10 @@ class Conversations:
             items = items_shown(seq, record, self.log.get, self.state.call_ids.get, self.log.blob)
             part = parts[seq] = _Part(masked, items, weight(items))
         return part
+
+    def words(self, agent: str, seq: int) -> str:
+        """The texts of what event `seq` says in the conversation."""
+        return "\n".join(item.text for item in self._part(agent, seq).items if isinstance(item, Message))
 
     def forget(self, agent: str) -> None:
         """Drop what is kept of events that are not in the conversation any more."""

@@ -9,7 +9,7 @@ from musecode_jupyter.agents.tasks.graph import bad_path, expand
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.errors import ToolProblem
-from musecode_jupyter.tools.globs import BadGlob
+from musecode_jupyter.runtime.globs import BadGlob
 from musecode_jupyter.tools.registry import Arguments, Outcome, Tool, ToolContext
 
 FOLLOW_UP = "follow_up"

@@ -1,9 +1,10 @@
-"""The one gate in front of every model call: budget reserved first, request logged, sent, retried, settled."""
+"""The one gate in front of every model call: data tier and budget first, request logged, sent, retried, settled."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+import json
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -13,6 +14,7 @@ from pydantic import TypeAdapter
 from musecode_jupyter.guard.ledger import LedgerState
 from musecode_jupyter.guard.patience import Failures
 from musecode_jupyter.guard.scopes import Scopes, check_scopes, scopes_of
+from musecode_jupyter.guard.tiers import Held, check_pin, error_of, refusal, tiers_of
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.models.catalogue import ModelInfo, cost
@@ -103,6 +105,8 @@ class Gate:
     `before` is awaited before a request is built, to learn what `scopes` must know of the world. `admission` is held
     once the reserve of an attempt is durable: what it gives is awaited, and raises BudgetExceeded where the reserves of
     other processes leave no room for it. Each of two that reserve at once sees the other's reserve, or is seen by it.
+    `parts` gives what a prompt of an agent is made of, by the agent and by the question beside its conversation if it is
+    one; `why` says why a part has its label.
     """
 
     def __init__(
@@ -117,6 +121,8 @@ class Gate:
         before_wait: Callable[[str], None] = lambda _agent: None,
         before: Callable[[], Awaitable[None]] | None = None,
         admission: Callable[[], AbstractAsyncContextManager[Callable[[], Awaitable[None]]]] | None = None,
+        parts: Callable[[str, int | None], Sequence[Held]] = lambda _agent, _view: (),
+        why: Callable[[Held], str] = lambda _part: "",
     ) -> None:
         self._log = log
         self._effects = effects
@@ -128,6 +134,8 @@ class Gate:
         self._before_wait = before_wait
         self._before = before
         self._admission = admission
+        self._parts = parts
+        self._why = why
         self._connecting = asyncio.Lock()
         self._waits: dict[str, asyncio.Future[None]] = {}
 
@@ -168,7 +176,8 @@ class Gate:
     ) -> Completion:
         """Send `request` and wait for its end.
 
-        Raises BudgetExceeded before anything is sent (or sent again), ModelError after the last attempt. Whatever may
+        Raises TierBlocked, WrongModel and BudgetExceeded before anything is sent (the last also before it is sent
+        again), ModelError after the last attempt. Whatever may
         be charged for without a usage keeps its reserve as the estimate: an answer that says none, an attempt that
         broke off, a request that was cancelled.
         """
@@ -177,7 +186,9 @@ class Gate:
         client = self._client
         if client is None:
             raise RuntimeError("Gate.ready() comes before the request is built")
+        await self._check_tier(agent, turn, view, cause)
         body = client.body(request)
+        self._check_bytes(body)
         prompt = estimate_tokens(body, [item for item in request.items if isinstance(item, Picture)])
         tokens = prompt + request.max_output_tokens
         microusd = cost(self.price, Usage(input=prompt, output=request.max_output_tokens))
@@ -208,6 +219,44 @@ class Gate:
         )
         return await self._settle(_Call(request, event.seq, agent, turn, microusd, tokens), client)
 
+    async def _check_tier(self, agent: str, turn: int, view: int | None, cause: tuple[int, ...]) -> None:
+        """Raise TierBlocked if a part of the prompt may not go to the pinned model; that is in the log then."""
+        state = tiers_of(self._log)
+        check_pin(state)
+        if state.model not in {"", self.model}:
+            raise ConfigurationError(f"Requests would go to {self.model!r}, but {state.model!r} is pinned.")
+        found = refusal(state, lambda: self._parts(agent, view), self.model)
+        if found is None:
+            return
+        why = "" if found.part is None else self._why(found.part)
+        error = error_of(self.model, found, why)
+        await self._log.append(
+            "tier.blocked",
+            {
+                "model": self.model,
+                "clearance": found.clearance,
+                "part": None if found.part is None else found.part.seq,
+                "label": found.label,
+                "rule": why or found.rule,
+                "error": str(error),
+            },
+            agent=agent,
+            turn=turn,
+            cause=cause,
+        )
+        raise error
+
+    def _check_bytes(self, body: bytes) -> None:
+        """The pin is proven by the bytes that are sent: they begin with the model's id, in every dialect."""
+        if not body.startswith(b'{"model":%s,' % json.dumps(self.endpoint.model).encode()):
+            raise ConfigurationError(f"A request names another model than {self.endpoint.model!r}, which is pinned.")
+
+    def repin(self, endpoint: Endpoint, info: ModelInfo) -> None:
+        """Send to another model from here on; nothing is under way."""
+        if self._local is not None or endpoint.api == "local":
+            raise ConfigurationError("The embedded model is chosen when a session begins.")
+        self.endpoint, self.info, self._client = endpoint, info, None
+
     def _reserve(self, agent: str, microusd: int, tokens: int) -> None:
         ledger = self._log.state("ledger")
         assert isinstance(ledger, LedgerState)
@@ -232,6 +281,7 @@ class Gate:
                     body = client.body(call.request)
                     if body == before:
                         raise
+                    self._check_bytes(body)
                     reformed, wait = True, 0.0
                     changed = {"origin": client.origin, "digest": digest_of(body), "bytes": len(body)}
                     self._client = client

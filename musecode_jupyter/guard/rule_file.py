@@ -18,16 +18,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from musecode_jupyter.runtime.errors import UsageProblem
 
 MAX_FILE_BYTES = 1_000_000
-Form = Literal["exact", "prefix", "tool", "landing", "role"]
+Form = Literal["exact", "prefix", "tool", "landing", "role", "tier", "label"]
 
 
 class Rule(BaseModel):
     """What may be done without a question.
 
-    `form` says what `text` is: a whole command line, the first words of a command, a tool's name, a branch, or a role
-    that the repository brings. `programs` are what the shell and each command's name led to when the rule was made, and
-    of a role the digest of its file; `place` is where the rule holds: in agents' own worktrees, or in the user's
-    checkout.
+    `form` says what `text` is: a whole command line, the first words of a command, a tool's name, a branch, a role
+    that the repository brings, a data tier that it is opted in to, or a path with the label in `words`. `programs` are
+    what the shell and each command's name led to when the rule was made, and of a role or a tier the digest of the file
+    that it is bound to; `place` is where the rule holds: in agents' own worktrees, or in the user's checkout.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,6 +47,8 @@ class Rule(BaseModel):
             "tool": self.text,
             "landing": f"land on {self.text}",
             "role": f"role {self.text}",
+            "tier": f"opted in to the {self.text} tier",
+            "label": f"label {self.text} {' '.join(self.words)}",
         }[self.form]
 
 

@@ -346,7 +346,7 @@ def _data(
 ) -> dict[str, Any]:
     return {
         "rule": rule.name,
-        "action": action or {"landing": "land", "role": "role"}.get(rule.form, "run"),
+        "action": action or {"landing": "land", "role": "role", "tier": "tier", "label": "label"}.get(rule.form, "run"),
         "approval": approval,
         "scope": scope,
         **rule.model_dump(mode="json"),

@@ -22,6 +22,7 @@ from musecode_jupyter.jupyter.host import Host
 from musecode_jupyter.jupyter.kept import kept_of
 from musecode_jupyter.jupyter.notebook_commands import ask, cells, run, variables
 from musecode_jupyter.jupyter.rule_words import rules, trust
+from musecode_jupyter.jupyter.tier_words import model, tier
 from musecode_jupyter.runtime.errors import LogReadOnly, UsageProblem
 from musecode_jupyter.session import GoalHandle, GoalResult, Session
 from musecode_jupyter.session.agents_view import agents_lines
@@ -397,6 +398,8 @@ COMMANDS: dict[str, Command] = {
     "budget": budget,
     "pin": _pin,
     "unpin": partial(_pin, pinned=False),
+    "model": model,
+    "tier": tier,
     "rules": rules,
     "trust": trust,
     "resume": _resume,

@@ -30,6 +30,7 @@ MUSE_WORDS = (
         "fork",
         "map",
         "merges",
+        "model",
         "pin",
         "resume",
         "rewind",
@@ -40,13 +41,14 @@ MUSE_WORDS = (
         "show",
         "steer",
     ),
-    *("stop", "tasks", "timeline", "trust", "undo", "unpin", "vars", "verify", "worktrees"),
+    *("stop", "tasks", "tier", "timeline", "trust", "undo", "unpin", "vars", "verify", "worktrees"),
 )
 GOAL_WORDS = ("pause", "resume", "stop", "clear", "history", "steer", "edit")
 PLAN_WORDS = ("approve", "reject", "edit", "answer", "cancel", "resume", "save", "diff")
 GRILL_WORDS = ("accept", "reject", "answer", "show")
 BASES = ("head", "dirty")
 RUN_OPTIONS = ("--own", "--keep", "--timeout")
+TIER_WORDS = ("standard", "contributor", "opt-in", "withdraw", "label")
 EXPORT_FORMATS = ("jsonl", "atif", "chrome", "otel", "html")
 EXPORT_OPTIONS = ("--redacted", "--force")
 TIMELINE_OPTIONS = ("--agent", "--kind", "--since")
@@ -100,6 +102,8 @@ class MuseMatcher:
             "vars": self._variables,
             "rules": lambda: ["add", "remove"],
             "trust": lambda: ["on", "off"],
+            "tier": lambda: TIER_WORDS,
+            "model": self._models,
             "steer": self._agents,
             "stop": self._agents,
             "unpin": self._pinned,
@@ -130,6 +134,11 @@ class MuseMatcher:
         if word == "worktrees" and words in (["reclaim"], ["quarantine"]):
             return self._worktrees()
         return given[word]() if word in given and not words else ()
+
+    def _models(self) -> list[str]:
+        from musecode_jupyter.models.catalogue import CATALOGUE
+
+        return [model for model, info in CATALOGUE.items() if info.tier != "local"]
 
     def _options(self, magic: str, words: list[str]) -> list[str]:
         usage = getattr(self._magics, magic).parser.format_usage()

@@ -166,7 +166,8 @@ class MuseMagics(Magics):  # type: ignore[misc]
         undo LANDING · worktrees [reclaim [NAME] · quarantine NAME [WHY]] · diff [SEQ..SEQ] · cost ·
         budget [5usd] [--tokens N] [--calls N] [--hours H] [--agent NAME] [--day] · pin SEQ · unpin SEQ ·
         rules [add session|workspace 'COMMAND PREFIX' · remove N] ·
-        trust [on|off] · resume [ID] · sessions [--workspace [DIR]] · fork SEQ · rewind SEQ · verify ·
+        model [ID] · tier [standard|contributor|opt-in WORDS|withdraw|label PATH LABEL] · trust [on|off] ·
+        resume [ID] · sessions [--workspace [DIR]] · fork SEQ · rewind SEQ · verify ·
         export FORMAT PATH [--redacted] [--force] · doctor · close
         """
         from musecode_jupyter.jupyter import commands

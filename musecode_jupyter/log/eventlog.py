@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel
 
@@ -47,6 +47,18 @@ COMPARED_BYTES = DIGEST_EVERY * MAX_RECORD_BYTES
 _MISSING = 2**64 - 1
 
 
+class EventLabeller(Protocol):
+    """Says with which label an event is written."""
+
+    def label(self, kind: str, data: Mapping[str, Any], agent: str, cause: Iterable[int]) -> str:
+        """The label of an event that is about to be written, as its envelope says it."""
+        ...
+
+    def wrote(self, event: Event) -> None:
+        """Told of each event that was posted."""
+        ...
+
+
 class EventLog:
     """The log of one session, used from one thread; made by `create`, `open` or `read`.
 
@@ -63,8 +75,8 @@ class EventLog:
         now: Callable[[], datetime] | None,
     ) -> None:
         self.folder = folder
-        self.label = ""
-        """Data tier of events that are posted without one."""
+        self.labeller: EventLabeller | None = None
+        """Gives events their data labels; without one they have those that they are posted with."""
         self.damage: list[Damage] = []
         """Bytes that a reader found damaged, in order; always empty for a writer."""
         self.problems: list[str] = []
@@ -241,8 +253,9 @@ class EventLog:
         kind, data
             A kind of `log.kinds.KINDS` and its payload.
         agent, turn, cause, label
-            As in the envelope; `cause` holds the seqs of the events that led to this one, and an empty
-            `label` stands for the log's own.
+            As in the envelope; `cause` holds the seqs of the events that led to this one. `label` is the least that
+            the event has; "standard" says that it was made of nothing higher, whatever led to it. What holds a secret
+            that was cut out of it is private.
         blobs : mapping of str to bytes
             Raw contents to be durable before the event, by name; not redacted.
 
@@ -264,12 +277,14 @@ class EventLog:
         assert self._thread == threading.get_ident(), "the log is used from the thread of its loop only"
         self._assert_writable()
         text, clean, hits = redacted(self._redactor, kind, checked(kind, data))
+        causes = tuple(cause)
+        label = self._labelled(kind, clean, agent, causes, "private" if hits else label)
         event, record = draft(
-            self._event(kind, clean, agent=agent, turn=turn, cause=tuple(cause), label=label or self.label),
-            text,
-            blobs or {},
+            self._event(kind, clean, agent=agent, turn=turn, cause=causes, label=label), text, blobs or {}
         )
         self._record(event, record)
+        if self.labeller is not None:
+            self.labeller.wrote(event)
         if hits:
             self._record_own(
                 "secret.redacted",
@@ -449,6 +464,12 @@ class EventLog:
         ts = f"{now.isoformat(timespec='milliseconds')[:-6]}Z"
         return Event(SCHEMA_VERSION, self.last_seq + 1, ts, self.generation, 0, agent, turn, cause, kind, label, data)
 
+    def _labelled(self, kind: str, data: Mapping[str, Any], agent: str, cause: tuple[int, ...], label: str) -> str:
+        """How the envelope says the label of an event; an empty one stands for standard."""
+        if label in {"", "private"} and self.labeller is not None:
+            label = label or self.labeller.label(kind, data, agent, cause)
+        return "" if label == "standard" else label
+
     def _record_own(
         self,
         kind: str,
@@ -460,7 +481,7 @@ class EventLog:
         snapshot: str = "",
     ) -> None:
         text, clean, _ = redacted(Redactor(), kind, checked(kind, data))
-        event = self._event(kind, clean, agent=agent, turn=turn, cause=cause, label=self.label)
+        event = self._event(kind, clean, agent=agent, turn=turn, cause=cause, label="")
         event, record = draft(event, text, {})
         self._record(event, record._replace(snapshot=snapshot) if snapshot else record)
 

@@ -20,6 +20,7 @@ from musecode_jupyter.log.mail_kinds import MAIL_KINDS
 from musecode_jupyter.log.payload import Check, Payload
 from musecode_jupyter.log.plan_kinds import PLAN_KINDS
 from musecode_jupyter.log.role_kinds import ROLE_KINDS
+from musecode_jupyter.log.tier_kinds import TIER_KINDS
 from musecode_jupyter.log.verifier_kinds import VERIFIER_KINDS
 from musecode_jupyter.log.work_kinds import WORK_KINDS
 
@@ -45,6 +46,7 @@ class SessionOpened(Payload):
     price: list[float] = Field(
         default_factory=list, description="USD per million tokens: input, input that was cached, output"
     )
+    remote: bool = Field(default=True, description="whether prompts leave this machine")
 
 
 class SessionResumed(Payload):
@@ -64,6 +66,7 @@ class SessionResumed(Payload):
     replays: int = 0
     room: int = 0
     price: list[float] = Field(default_factory=list)
+    remote: bool = True
 
 
 class SessionMode(Payload):
@@ -422,11 +425,17 @@ class RuleAdded(Payload):
     action: str
     approval: int | None = None
     scope: Literal["session", "workspace"] = "session"
-    form: Literal["", "exact", "prefix", "tool", "landing", "role"] = ""
-    text: str = Field(default="", description="the command, its first words, the tool, the branch, or the role")
-    words: list[str] = Field(default_factory=list, description="prefix: the words that a command must begin with")
+    form: Literal["", "exact", "prefix", "tool", "landing", "role", "tier", "label"] = ""
+    text: str = Field(
+        default="", description="the command, its first words, the tool, the branch, the role, the tier, or the path"
+    )
+    words: list[str] = Field(
+        default_factory=list,
+        description="prefix: the words that a command must begin with; tier: what the user typed; label: the label",
+    )
     programs: list[str] = Field(
-        default_factory=list, description="what the shell and each command's name led to; role: its file's digest"
+        default_factory=list,
+        description="what the shell and each command's name led to; role, tier: the digest of its file",
     )
     place: Literal["worktree", "checkout"] = "worktree"
     by: str = ""
@@ -697,6 +706,7 @@ KINDS: dict[str, type[Payload]] = {
     **PLAN_KINDS,
     **GOAL_KINDS,
     **GRILL_KINDS,
+    **TIER_KINDS,
     "budget.set": BudgetSet,
     "budget.exceeded": BudgetExceededEvent,
     "secret.redacted": SecretRedacted,

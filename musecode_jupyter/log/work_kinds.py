@@ -118,6 +118,7 @@ class WorktreeSnapshotted(Payload):
     call: int | None = Field(default=None, description="the process")
     left_out: list[str] = Field(default_factory=list, description="what is not in it: too large, or no plain file")
     why: str = Field(default="", description="why they are not known")
+    differing: list[str] = Field(default_factory=list, description="the files that are not as in the commit before")
 
 
 class WorktreeRehomed(Payload):

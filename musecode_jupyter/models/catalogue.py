@@ -121,6 +121,29 @@ def tier_of(model: str) -> Tier:
     return "local" if model == LOCAL_MODEL else "standard"
 
 
+def is_other(pinned: str, served: str) -> bool:
+    """Whether an answer that says it is of model `served` cannot be one of `pinned`.
+
+    A gateway may put its own name before an id, and a server a date or build behind it. Other makers' servers answer
+    with names of files or of versions, which prove nothing; another tier, or another model that is known here, does.
+    """
+    if not served or served == pinned:
+        return False
+    if (tier_of(served) == "contributor") != (tier_of(pinned) == "contributor"):
+        return True
+    name = served.rpartition("/")[2]
+    ours = pinned.rpartition("/")[2]
+    if name == ours:
+        return False
+    if name in CATALOGUE:
+        return True
+    return (
+        ours in CATALOGUE
+        and CATALOGUE[ours].tier != "local"
+        and not name.startswith((f"{ours}-", f"{ours}@", f"{ours}:"))
+    )
+
+
 def lookup(
     model: str,
     *,
@@ -145,15 +168,11 @@ def lookup(
     Raises
     ------
     ConfigurationError
-        For a contributor id, an unknown price that is not given, and an override that cannot be read.
+        For an unknown price that is not given, and an override that cannot be read. Whether a model of the contributor
+        tier may be used is the gate's to say.
     """
     if not model or model != model.strip():
         raise ConfigurationError("the model id is empty or has spaces around it: set MUSECODE_MODEL to an exact id")
-    if tier_of(model) == "contributor":
-        raise ConfigurationError(
-            f"model {model!r} is refused: prompts of the contributor tier may be used for training, and the "
-            f"gate by which you would opt in does not exist yet; use {DEFAULT_MODEL}"
-        )
     price = parse_price(price_override) if price_override else None
     known = CATALOGUE.get(model)
     if known is None and price is None:
@@ -166,7 +185,7 @@ def lookup(
     info = known or ModelInfo(
         id=model,
         price=Price(0.0, 0.0, 0.0),
-        tier="standard",
+        tier=tier_of(model),
         context=128_000,
         max_output=16_384,
         profile="driver",

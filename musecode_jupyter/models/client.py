@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from musecode_jupyter.models import transport
-from musecode_jupyter.models.catalogue import tier_of
+from musecode_jupyter.models.catalogue import is_other
 from musecode_jupyter.models.conversation import MAX_ARGUMENT_DEPTH, fresh_call_ids, parse_json, shallow
 from musecode_jupyter.models.failures import Caller
 from musecode_jupyter.models.sse import ServerEvent
-from musecode_jupyter.models.transport import Deadlines, checked_key, next_origin, origin_of, post_events
+from musecode_jupyter.models.transport import Deadlines, checked_key, next_origin, origin_of, post_events, wrong_model
 from musecode_jupyter.models.types import Final, ModelRequest, StreamPart, ToolCall
 from musecode_jupyter.runtime.errors import ModelError
 
@@ -207,14 +207,8 @@ class HttpClient(ABC):
                 may_cost=True,
             )
         final = answer.final()
-        if tier_of(final.model or "") == "contributor" and tier_of(request.model) != "contributor":
-            raise ModelError(
-                f"{self._base_url} answered with {answer.caller.tidy(final.model, 80)!r} although {request.model!r} "
-                "was asked for, and prompts of the contributor tier may be used for training: nothing of this answer "
-                "is used; set MUSECODE_BASE_URL to an endpoint that keeps to the model asked for",
-                kind="wrong_model",
-                may_cost=True,
-            )
+        if is_other(request.model, final.model or ""):
+            raise wrong_model(answer.caller, final.model or "", "its answer names")
         calls = fresh_call_ids([item for item in final.items if isinstance(item, ToolCall)], request, body)
         items = tuple(next(calls) if isinstance(item, ToolCall) else item for item in final.items)
         yield replace(final, items=items)

@@ -51,6 +51,11 @@ class Endpoint:
     key_source: str
     key: str | None = field(default=None, repr=False)
 
+    @property
+    def remote(self) -> bool:
+        """Whether prompts leave this machine; what a gateway on it passes on is not known here."""
+        return self.api != "local" and urlsplit(self.base_url).hostname not in _LOOPBACK
+
 
 def resolve_endpoint(
     environ: Mapping[str, str],

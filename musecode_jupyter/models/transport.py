@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from musecode_jupyter.models.catalogue import is_other
 from musecode_jupyter.models.failures import Caller, error_object, event_failure, http_failure, is_html
 from musecode_jupyter.models.sse import EventParser, EventTooLarge, ServerEvent
 from musecode_jupyter.runtime.errors import ConfigurationError, ModelError
@@ -34,6 +35,9 @@ class Deadlines:
 
 
 DEADLINES = Deadlines()
+
+MODEL_HEADERS = ("x-model", "x-model-id", "x-served-model", "openai-model")
+"""Headers by which servers and gateways say which model has answered."""
 
 _PINGS = frozenset({"ping", "keepalive"})
 _MAX_ERROR_BYTES = 64 * 1024
@@ -63,6 +67,20 @@ def checked_key(api_key: str | None, key_source: str) -> str | None:
             f"the key in {key_source} has spaces, line ends or non-ASCII characters: copy it without them"
         )
     return api_key or None
+
+
+def wrong_model(caller: Caller, served: str, how: str) -> ModelError:
+    """The error for an answer of another model than the one that was asked for."""
+    tier = (
+        " and prompts of the contributor tier may be used for training," if "contributor" in served.casefold() else ""
+    )
+    return ModelError(
+        f"{caller.base_url} answered with {caller.tidy(served, 80)!r} although {caller.model!r} was asked for "
+        f"({how} it),{tier} so nothing of this answer is used, and no further call is made: check MUSECODE_BASE_URL, "
+        f"then `%muse model {caller.model}` goes on",
+        kind="wrong_model",
+        may_cost=True,
+    )
 
 
 async def post_events(
@@ -95,6 +113,9 @@ async def post_events(
         request = http.build_request("POST", caller.url, content=body, headers=sent, timeout=timeout)
         response = await http.send(request, stream=True, follow_redirects=False)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        for name in MODEL_HEADERS:
+            if is_other(caller.model, served := response.headers.get(name, "").strip()):
+                raise wrong_model(caller, served, f"its header {name} says")
         if response.status_code != 200 or kind in ("text/html", "application/json"):
             await _refused(caller, response)
         parser = EventParser()

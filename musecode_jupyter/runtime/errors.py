@@ -86,6 +86,14 @@ class ContextFull(MuseError):
     """An agent's conversation cannot be made short enough for its model; the user can say what may go."""
 
 
+class TierBlocked(MuseError):
+    """The gate did not send a prompt: a part of it may not go to the model; says which, why, and what to do."""
+
+
+class WrongModel(MuseError):
+    """Another model than the pinned one has answered: no call is made before the user has decided."""
+
+
 class Denied(MuseError):
     """The policy or the user refused an action."""
 

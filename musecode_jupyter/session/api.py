@@ -21,7 +21,7 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.effects import Effects, LiveEffects
 from musecode_jupyter.runtime.errors import LogReadOnly, UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
-from musecode_jupyter.session import claims, goals, landings, looks, roles, time_travel, worktrees
+from musecode_jupyter.session import claims, goals, landings, looks, roles, tiers, time_travel, worktrees
 from musecode_jupyter.session.clauses import clauses_of
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.cost import CostReport, cost_of
@@ -214,6 +214,38 @@ class Session:
     def model(self) -> str:
         """The pinned model id."""
         return self._core.gate.model
+
+    @property
+    def tier(self) -> str:
+        """The data tier of the pinned model: standard, contributor or local."""
+        return self._core.gate.info.tier
+
+    def tier_text(self) -> str:
+        """Where the session stands, what the contributor tier means, and what it would have cost; in lines."""
+        return self.call(tiers.told)
+
+    def set_tier(self, tier: str) -> str:
+        """Switch to the pinned model's id in `tier`, once the user agrees; says what was done.
+
+        Raises UsageProblem if it cannot be, Denied if it may not be; nothing has changed then.
+        """
+        return self.call(lambda core: tiers.set_tier(core, tier))
+
+    def set_model(self, model: str) -> str:
+        """Pin `model` from here on, once the user agrees, or again after another one answered. Raises as `set_tier`."""
+        return self.call(lambda core: tiers.switch(core, model))
+
+    def opt_in(self, words: str) -> str:
+        """Opt the repository in to the contributor tier by the words that `tier_text` tells; switches nothing yet."""
+        return self.call(lambda core: tiers.opt_in(core, words))
+
+    def withdraw(self) -> str:
+        """Take the opt-in back: nothing is sent to a model of the contributor tier any more."""
+        return self.call(tiers.withdraw)
+
+    def label(self, path: str, label: str) -> str:
+        """Give what lies at a path or glob of the repository a label, public, standard or private, from now on."""
+        return self.call(lambda core: tiers.label(core, path, label))
 
     @property
     def profile(self) -> str:

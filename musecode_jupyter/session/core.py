@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from musecode_jupyter._version import __version__
+from musecode_jupyter.agents.conversations import prompt_parts
 from musecode_jupyter.agents.driver import Driver
 from musecode_jupyter.agents.guided import Guided
 from musecode_jupyter.agents.landing.state import MergesState
@@ -25,6 +26,7 @@ from musecode_jupyter.guard.policy import Policy
 from musecode_jupyter.guard.rules import Rules
 from musecode_jupyter.guard.sandbox import Sandbox
 from musecode_jupyter.guard.scopes import check_step
+from musecode_jupyter.guard.tiers import Labeller, tiers_of
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.outputs import FOLDER as OUTPUTS
@@ -64,6 +66,7 @@ from musecode_jupyter.session.runners import REPLAYS, TOOLS, goal_runner
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.store import new_id, sessions_dir
 from musecode_jupyter.session.summary import notice_of
+from musecode_jupyter.session.tiers import check_opted, kept_model, open_tiers, rule_of_part
 from musecode_jupyter.skills.fan_out import FanOutRunner
 from musecode_jupyter.skills.goal import GoalRunner, GoalTools, PauseRequested
 from musecode_jupyter.skills.goal_lines import goal_lines
@@ -76,6 +79,7 @@ from musecode_jupyter.tools.environment import child_environment
 from musecode_jupyter.tools.executor import Executor
 from musecode_jupyter.tools.notebook import AttachedCell
 from musecode_jupyter.tools.registry import Place, Registry, Tool
+from musecode_jupyter.tools.release import Release
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.process_files import ProcessFiles
 from musecode_jupyter.workspace.shadow import find_shadow
@@ -125,7 +129,12 @@ class SessionCore:
             admission=self.day.admission,
             local_file=local_file,
             before_wait=self._rest_agent,
+            parts=partial(prompt_parts, log),
+            why=partial(rule_of_part, self),
         )
+        log.labeller = Labeller(log)
+        self.below = ""
+        """The folder of the repository that the workspace is."""
         env = child_environment(environ)
         self.rules = Rules(log, effects, env["PATH"])
         self.approvals = Approvals(log, self.rules)
@@ -155,6 +164,7 @@ class SessionCore:
             sandbox=sandbox,
             keep_files=ProcessFiles(log, effects, self.id).keep,
             room=info.room,
+            release=Release(log, effects, sandbox, lambda root: self.below if root == workspace else ""),
         )
         self._mind: Mind = (
             Guided(log, self.gate)
@@ -200,6 +210,8 @@ class SessionCore:
         settings.mode(interactive=interactive)
         settings.steps_of_a_question()
         sandbox = await choose_sandbox(settings, effects)
+        info = settings.info(settings.endpoint(effects.environ()))
+        await check_opted(info.id, info.profile, workspace, settings.home_or_default(), effects)
         root = sessions_dir(settings.home_or_default())
         folder = root / new_id(effects.now(), effects.token(2))
         try:
@@ -248,6 +260,8 @@ class SessionCore:
             workspace = Path(str(opened.data["workspace"]))
             if not workspace.is_dir():
                 raise UsageProblem(f"The workspace {workspace} of this session is not there any more.")
+            endpoint, api = settings.endpoint(effects.environ()), str(opened.data["api"])
+            settings = kept_model(settings, endpoint, tiers_of(log), api)
             core = cls(
                 log=log,
                 settings=settings,
@@ -282,6 +296,7 @@ class SessionCore:
                 "interactive": self.policy.interactive,
                 "review": self.settings.review_mode(info.profile),
                 "replays": REPLAYS,
+                "remote": endpoint.remote,
                 **info.recorded,
                 **data,
             },
@@ -294,6 +309,7 @@ class SessionCore:
         problem = await self.rules.open(self._home, repository)
         if problem:
             self.notices.append(problem)
+        await open_tiers(self)
         await take_roles(self)
         await make_agents(self)
 

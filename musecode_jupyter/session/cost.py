@@ -199,7 +199,7 @@ class _Maker:
             found.roles[event.agent] = str(data["role"])
         elif event.kind == "goal.set" or event.kind == "task.created":
             found.titles[event.seq] = " ".join(str(data["text"]).split())[:_TITLE]
-        elif event.kind == "file.observed" and event.agent in found.roles:
+        elif event.kind == "file.observed" and event.agent in found.roles and event.label != "private":
             found.given.files[data["path"]] = max(data["size"], found.given.files.get(data["path"], 0))
         elif event.kind == "model.requested":
             self._open[event.seq] = dict(data)

@@ -19,6 +19,7 @@ from musecode_jupyter.agents.verifier.state import ChecksReducer
 from musecode_jupyter.guard.approvals import ApprovalsReducer
 from musecode_jupyter.guard.ledger import LedgerReducer
 from musecode_jupyter.guard.rules import RulesReducer
+from musecode_jupyter.guard.tiers import TiersReducer
 from musecode_jupyter.log.fold import Reducer
 from musecode_jupyter.session.lineage import LineageReducer
 from musecode_jupyter.skills.clause_state import ClausesReducer
@@ -40,6 +41,7 @@ def all_reducers() -> list[Reducer[Any]]:
         LedgerReducer(),
         ApprovalsReducer(),
         RulesReducer(),
+        TiersReducer(),
         ToolsReducer(),
         WorkspaceReducer(),
         HeldFilesReducer(),

@@ -10,6 +10,8 @@ from typing import Any
 from musecode_jupyter.agents.context import SPEAKING, build_request, conversation, head_of, parse_items
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.guard.gate import digest_of, request_bytes
+from musecode_jupyter.guard.labels import ORDER, highest, label_of
+from musecode_jupyter.guard.tiers import TiersState, error_of, held, refusal
 from musecode_jupyter.log import EventLog, verify
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Fold
@@ -17,6 +19,9 @@ from musecode_jupyter.models.types import ModelRequest
 from musecode_jupyter.runtime.errors import MuseError
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.rerun.run import CommandProof, check_commands
+
+LABELLED_SINCE = 4
+"""The version of the schema from which on events have labels that the gate goes by."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,10 @@ def check_prompts(events: Iterator[Event], blob: Callable[[str], bytes]) -> Iter
     for event in events:
         if event.kind == "model.requested":
             asked[event.seq] = event
-            yield event.seq, _check_prompt(fold, kept, event, blob)
+            yield event.seq, _check_tier(fold, kept, event) or _check_prompt(fold, kept, event, blob)
+        elif event.kind == "tier.blocked":
+            if (problem := _check_blocked(fold, event)) is not None:
+                yield event.seq, problem
         elif event.kind == "model.retried" and event.data.get("digest"):
             # The same request with other bytes: nothing joins a conversation while its request is open.
             request = asked[event.data["request"]]
@@ -97,6 +105,36 @@ def check_prompts(events: Iterator[Event], blob: Callable[[str], bytes]) -> Iter
         if event.kind in _CONTRIBUTING:
             kept[event.seq] = event
         fold.apply(event)
+
+
+def _check_tier(fold: Fold, kept: dict[int, Event], event: Event) -> str | None:
+    """What the gate decided, decided again: this model is the pinned one, and may get each part of the prompt."""
+    state, agents = fold.state("tiers"), fold.state("agents")
+    assert isinstance(state, TiersState)
+    assert isinstance(agents, AgentsState)
+    if event.v < LABELLED_SINCE or not state.model:
+        return None
+    if event.data["model"] != state.model:
+        return f"event {event.seq}, field model: {event.data['model']} was asked, and {state.model} is pinned"
+    view = event.data["view"]
+    beside = view is not None and not kept[view].data.get("conversation")
+    seqs = [*(() if beside else agents.agents[event.agent].view), *(() if view is None else (view,))]
+    parts = [held(kept[seq]) for seq in seqs]
+    if (found := refusal(state, lambda: parts)) is not None:
+        return f"event {event.seq}, field items: {error_of(state.model, found, '')}"
+    if ORDER[label_of(event.label)] < ORDER[highest("public", *(part.label for part in parts))]:
+        return f"event {event.seq}, field label: it is below that of a part of the prompt"
+    return None
+
+
+def _check_blocked(fold: Fold, event: Event) -> str | None:
+    """What the gate refused is refused again, by the same part."""
+    state = fold.state("tiers")
+    assert isinstance(state, TiersState)
+    data = event.data
+    if data["model"] == state.model and data["clearance"] == state.clearance():
+        return None
+    return f"event {event.seq}, field clearance: {data['clearance']!r} then, {state.clearance()!r} now"
 
 
 _CONTRIBUTING = SPEAKING | {"agent.seeded", "agent.view", "context.masked"}

@@ -454,6 +454,11 @@ def _claim_asserted(data: Data) -> str:
     return f"claims ({data['type']}; {found}): {data['text']}"
 
 
+def _tier_labelled(d: Mapping[str, Any]) -> str:
+    rules = [f"{rule.get('pattern')} {rule.get('label')}" for rule in d["rules"] if isinstance(rule, dict)]
+    return f"labels of paths: {_list(rules) or 'the defaults'}"
+
+
 def _budget_set(data: Data) -> str:
     return f"session limits: {_limits(data) or 'none'}"
 
@@ -597,6 +602,9 @@ _TEXTS: dict[str, Callable[[Data], str]] = {
     "checks.ended": _checks_ended,
     **PLAN_TEXTS,
     **DRAFT_TEXTS,
+    "tier.labelled": _tier_labelled,
+    "tier.blocked": lambda d: f"not sent to {d['model']}: {d['rule']}",
+    "tier.switched": lambda d: f"{d['model']} is pinned instead of {d['before']}",
     "budget.set": _budget_set,
     "budget.exceeded": lambda d: f"{d['scope']} limit{_why(d)}",
     "secret.redacted": lambda d: f"cut from {d['where']}: {_list(d['patterns'])}",

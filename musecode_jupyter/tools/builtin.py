@@ -93,7 +93,7 @@ async def _search(context: ToolContext, arguments: SearchArguments) -> Outcome:
     found = await context.effects.disk(
         search, context.place.root, arguments.pattern, arguments.path, arguments.glob, files=files
     )
-    return Outcome(found.text)
+    return Outcome(found.text, shows=tuple(sorted({match.path for match in found.matches})))
 
 
 async def _plan_edit(context: ToolContext, arguments: EditArguments) -> Write:

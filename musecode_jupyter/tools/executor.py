@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from musecode_jupyter.guard.approvals import Answer, Approvals
+from musecode_jupyter.guard.labels import written
 from musecode_jupyter.guard.policy import Policy
 from musecode_jupyter.guard.rules import Rule
 from musecode_jupyter.guard.sandbox import Sandbox
@@ -24,6 +25,7 @@ from musecode_jupyter.tools.binding import bound, changed
 from musecode_jupyter.tools.files import write_atomic
 from musecode_jupyter.tools.pictures import recorded
 from musecode_jupyter.tools.registry import Outcome, Place, Registry, Tool, ToolContext, Write, no_such_tool
+from musecode_jupyter.tools.release import NOTHING, Release, Shown
 from musecode_jupyter.tools.state import OpenCall, ToolsState
 from musecode_jupyter.tools.underway import BrokenOff, Underway
 
@@ -78,7 +80,7 @@ class KeepFiles(Protocol):
     """Records what a process did to the files of a worktree; says whether that is nothing, kept or unknown."""
 
     async def __call__(
-        self, worktree: int, root: Path, call: int | None, *, ended: bool = True
+        self, worktree: int, root: Path, call: int | None, *, ended: bool = True, label: str = ""
     ) -> Literal["same", "kept", "unknown"]: ...
 
 
@@ -87,7 +89,8 @@ class Executor:
 
     `keep_files` is asked after each process in a worktree, before the call has its result. `offered` gives the names of
     the tools that an agent's model may call; None: all. `room` is the tokens that a prompt may have: what a model is
-    shown of its calls is cut to what fits; 0: it is not.
+    shown of its calls is cut to what fits; 0: it is not. `release` says which labels results have, and what of them is
+    not for the pinned model.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class Executor:
         keep_files: KeepFiles | None = None,
         offered: Callable[[str], frozenset[str] | None] = lambda _agent: None,
         room: int = 0,
+        release: Release | None = None,
     ) -> None:
         self._log = log
         self._effects = effects
@@ -115,7 +119,9 @@ class Executor:
         self._sandbox = sandbox
         self.keep_files = keep_files
         self.offered = offered
-        self._room = room
+        self.room = room
+        self._release = release
+        self._shown: dict[int, Shown] = {}
         self._together: dict[int, int] = {}
         self.underway = Underway()
 
@@ -228,7 +234,9 @@ class Executor:
         try:
             tool = self.registry.get(call.name)
             assert tool.run is not None
+            await self._look(tool, call.arguments, context)
             outcome = await tool.run(context, tool.arguments.model_validate(call.arguments))
+            await self._look_again(outcome, context)
         except LogError:
             raise
         except Exception as error:
@@ -240,7 +248,7 @@ class Executor:
         return ToolContext(
             agent=agent,
             call=seq,
-            place=place,
+            place=place if self._release is None else self._release.listing(place),
             log=self._log,
             effects=self._effects,
             outputs=self._outputs,
@@ -252,9 +260,9 @@ class Executor:
     def _most_shown(self, seq: int) -> int | None:
         """Bytes of its output that a model is shown of call `seq`, so that the next prompt has room for all calls."""
         call = self.state.open.get(seq)
-        if not self._room or call is None or call.origin != "model":
+        if not self.room or call is None or call.origin != "model":
             return None
-        return max(LEAST_SHOWN, int(BATCH_BYTES * self._room) // self._together.get(seq, MAX_PARALLEL_READS))
+        return max(LEAST_SHOWN, int(BATCH_BYTES * self.room) // self._together.get(seq, MAX_PARALLEL_READS))
 
     async def _parallel(
         self,
@@ -323,6 +331,7 @@ class Executor:
     ) -> CallResult:
         context = self._context(agent, seq, place)
         try:
+            await self._look(tool, arguments, context)
             refusal = await self._decide(tool, arguments, seq, agent, turn, place, typed)
             if refusal is not None:
                 return await self._fail(seq, agent, turn, refusal)
@@ -364,7 +373,19 @@ class Executor:
         place = context.place
         if tool.effect != "process" or place.worktree is None or self.keep_files is None:
             return ""
-        return await self.keep_files(place.worktree, place.root, context.call, ended=ended)
+        shown = self._shown.get(context.call, NOTHING)
+        return await self.keep_files(place.worktree, place.root, context.call, ended=ended, label=written(shown.label))
+
+    async def _look(self, tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> None:
+        """Say which label the result of a call will have, as far as that is known before it is made."""
+        if self._release is not None:
+            self._shown[context.call] = await self._release.before(tool, arguments, context.place, context.agent)
+
+    async def _look_again(self, outcome: Outcome, context: ToolContext) -> None:
+        """Say which label the result has, now that it is there."""
+        if self._release is not None:
+            shown = self._shown.get(context.call, NOTHING)
+            self._shown[context.call] = await self._release.after(shown, outcome, context.place)
 
     async def _decide(
         self,
@@ -454,6 +475,7 @@ class Executor:
             outcome = await self.underway.run(context.call, context.agent, running)
         else:
             outcome = await running
+        await self._look_again(outcome, context)
         self.observe(context.call, context.agent, turn, context.place, outcome)
         return outcome
 
@@ -540,6 +562,9 @@ class Executor:
         call = self.state.open.get(seq)
         most = self._most_shown(seq)
         self._together.pop(seq, None)
+        shown = self._shown.pop(seq, NOTHING)
+        if self._release is not None:
+            outcome, shown = self._release.fitting(shown, outcome)
         pictures, blobs = recorded(outcome.pictures)
         event = await self._log.append(
             "tool.finished",
@@ -560,14 +585,22 @@ class Executor:
             turn=turn,
             cause=(seq,),
             blobs=blobs,
+            label=written(shown.label),
         )
         return CallResult(seq, "finished", event.data["output"], outcome.ok, outcome.exit, outcome.seconds)
 
     async def _fail(self, seq: int, agent: str, turn: int, why: str, *, broken_off: int | None = None) -> CallResult:
         self._together.pop(seq, None)
+        shown, call = self._shown.pop(seq, NOTHING), self.state.open.get(seq)
+        # Before it began, a process has shown nothing.
+        if call is not None and not call.started and call.name in self.registry.tools:
+            shown = NOTHING if self.registry.tools[call.name].effect == "process" else shown
+        if self._release is not None and (said := self._release.withholds(shown)):
+            why, shown = said, NOTHING
         data = {"call": seq, "output": why, "broken_off": broken_off is not None}
         cause = (seq,) if broken_off is None else (seq, broken_off)
-        event = await self._log.append("tool.failed", data, agent=agent, turn=turn, cause=cause)
+        label = written(shown.label)
+        event = await self._log.append("tool.failed", data, agent=agent, turn=turn, cause=cause, label=label)
         return CallResult(seq, "failed", event.data["output"], False, broken_off=broken_off is not None)
 
     def _post(self, kind: str, data: dict[str, Any], agent: str, turn: int, cause: int) -> Event:

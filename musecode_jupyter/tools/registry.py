@@ -76,7 +76,10 @@ class ToolContext:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the model is shown, and how it went. `ok` is false for a command that failed."""
+    """What the model is shown, and how it went. `ok` is false for a command that failed.
+
+    `observed` are files that were seen as a whole, with digest and size; of those in `shows` there are lines in it.
+    """
 
     output: str
     ok: bool = True
@@ -86,6 +89,7 @@ class Outcome:
     output_digest: str = ""
     observed: tuple[tuple[str, str, int], ...] = ()
     pictures: tuple[PictureFile, ...] = ()
+    shows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 
 import musecode_jupyter
 from musecode_jupyter.runtime.errors import ToolProblem
+from musecode_jupyter.runtime.globs import BadGlob, Glob
 from musecode_jupyter.runtime.guardian import PYTHON
 from musecode_jupyter.tools.encoding import shown
-from musecode_jupyter.tools.globs import BadGlob, Glob
 from musecode_jupyter.tools.paths import real_root, resolve_inside
 
 SECONDS = 20.0

@@ -31,11 +31,12 @@ class ProcessFiles:
         self._session = session
         self._gits: dict[Path, Git] = {}
 
-    async def keep(self, worktree: int, root: Path, call: int | None, *, ended: bool = True) -> Found:
+    async def keep(self, worktree: int, root: Path, call: int | None, *, ended: bool = True, label: str = "") -> Found:
         """Compare the files with what the log says, and keep them by a worktree.snapshotted event if they differ.
 
-        Without `ended` they are kept though they do not differ: the end of the process says nothing of them. What
-        goes wrong is in the event, and raises nothing but the log's own errors.
+        Without `ended` they are kept though they do not differ: the end of the process says nothing of them. `label` is
+        that of what the process may have written. What goes wrong is in the event, and raises nothing but the log's own
+        errors.
         """
         held = self._state.trees.get(worktree)
         if held is None:
@@ -53,9 +54,10 @@ class ProcessFiles:
         except LogError:
             raise
         except (MuseError, OSError) as error:
-            await self._emit(worktree, call, commit=None, why=str(error))
+            await self._emit(worktree, call, commit=None, why=str(error), label=label)
             return "unknown"
-        await self._emit(worktree, call, commit=commit, left_out=left_out)
+        differing = [] if staged is None else sorted(staged.differing)
+        await self._emit(worktree, call, commit=commit, left_out=left_out, differing=differing, label=label)
         return "kept"
 
     @property
@@ -90,11 +92,27 @@ class ProcessFiles:
         return True
 
     async def _emit(
-        self, worktree: int, call: int | None, *, commit: str | None, left_out: list[str] | None = None, why: str = ""
+        self,
+        worktree: int,
+        call: int | None,
+        *,
+        commit: str | None,
+        left_out: list[str] | None = None,
+        why: str = "",
+        differing: list[str] | None = None,
+        label: str = "",
     ) -> None:
-        data = {"worktree": worktree, "commit": commit, "call": call, "left_out": left_out or [], "why": why}
+        data = {
+            "worktree": worktree,
+            "commit": commit,
+            "call": call,
+            "left_out": left_out or [],
+            "why": why,
+            # Only what is private has to be known again by its path.
+            "differing": (differing or []) if label else [],
+        }
         cause = (worktree,) if call is None else (worktree, call)
-        await self._log.append("worktree.snapshotted", data, agent="harness", cause=cause)
+        await self._log.append("worktree.snapshotted", data, agent="harness", cause=cause, label=label)
 
 
 def _blob_id(data: bytes, digits: int) -> str:

@@ -439,7 +439,7 @@ def test_an_error_that_nobody_thought_of_settles_the_request(tmp_path: Path) -> 
             origin = ""
 
             def body(self, request: ModelRequest) -> bytes:
-                return b"{}"
+                return b'{"model":"%s",}' % MODEL.encode()
 
             def stream(self, request: ModelRequest) -> Any:
                 raise RuntimeError("a bug")

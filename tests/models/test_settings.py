@@ -67,10 +67,9 @@ def test_cost_bills_cached_tokens_apart() -> None:
         "x-contributor",
     ],
 )
-def test_contributor_ids_are_refused_even_with_a_price(model: str) -> None:
-    """The contributor model was once used though the standard one was pinned."""
-    with pytest.raises(ConfigurationError, match="training"):
-        lookup(model, price_override="0/0/0")
+def test_contributor_ids_are_of_the_contributor_tier_whatever_the_gateway(model: str) -> None:
+    """The gate goes by the tier: a name in front of an id, or capitals in it, must not hide it."""
+    assert lookup(model, price_override="0/0/0").tier == "contributor"
 
 
 def test_unknown_price_is_refused_and_the_way_to_set_it_named() -> None:

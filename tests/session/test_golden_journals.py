@@ -14,6 +14,7 @@ from fixtures.golden_story import Story, expected, kinds_of, ticking, write_stor
 
 from musecode_jupyter.agents import frames
 from musecode_jupyter.agents.tasks.state import TasksReducer
+from musecode_jupyter.guard.tiers import TiersReducer
 from musecode_jupyter.log import EventLog, Fold, Redactor, eventlog, events, journal, record, upcast, verify
 from musecode_jupyter.log.events import SCHEMA_VERSION
 from musecode_jupyter.log.kinds import KINDS
@@ -80,7 +81,7 @@ def test_a_reducer_names_all_kinds_that_change_its_slice() -> None:
     for event in EventLog.read(NEWEST).events():
         some.apply(event)
         for reducer in every:
-            if isinstance(reducer, GoalsReducer | TasksReducer):
+            if isinstance(reducer, GoalsReducer | TasksReducer | TiersReducer):
                 reducer.glance(states[reducer.name], event)
             reducer.apply(states[reducer.name], event)
             assert some.state(reducer.name) == states[reducer.name], f"{event.kind} changes {reducer.name}"

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.claims.labels import Node, Standing, standings
 from musecode_jupyter.log.events import Event
-from musecode_jupyter.tools.globs import BadGlob, Glob
+from musecode_jupyter.runtime.globs import BadGlob, Glob
 
 STRIKES = 3
 """After so many contradicted claims of an author, what else it claims is hearsay until another verifies it."""

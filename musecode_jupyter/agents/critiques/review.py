@@ -21,6 +21,8 @@ from musecode_jupyter.agents.landing.tools import HARNESS, LandingTools
 from musecode_jupyter.agents.loop import Loop
 from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.prompts import EMPHASES, REVIEWERS
+from musecode_jupyter.guard.labels import above, written
+from musecode_jupyter.guard.tiers import released_diff, tiers_of
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.answers import answered
 from musecode_jupyter.runtime.errors import GitError, LogError, MuseError
@@ -206,6 +208,9 @@ class Reviews:
             for agent, seq in asked.items():
                 drafts += [of_raised(each, REVIEWERS[agent]) for each in raised_since(self.tools.log, seq, agent)]
                 settled += settled_since(self.tools.log, seq, agent)
+        # What the model may not get is not looked at for it either: a finding says what stands at its place.
+        tiers = tiers_of(self.tools.log)
+        drafts = [each for each in drafts if not above(tiers.path(each.path).label, tiers.clearance() or "private")]
         drafts = await self._placed(change, drafts)
         await self._settle(change, drafts, settled)
         raised = [await self._raise(change, draft, asked) for draft in self._new(change, drafts)]
@@ -226,8 +231,10 @@ class Reviews:
     async def _passes(self, change: Change) -> dict[str, int]:
         """Make the passes, side by side; the event that each began with, by reviewer."""
         path = self._path(change)
-        diff = shorten(await self.tools.git.diff_text(change.base, change.commit), DIFF_CHARS)
-        asked = await to_the_end(self._ask_all(change, diff))
+        whole = await self.tools.git.diff_text(change.base, change.commit)
+        text, label = released_diff(tiers_of(self.tools.log), whole)
+        diff = shorten(text, DIFF_CHARS)
+        asked = await to_the_end(self._ask_all(change, diff, label))
         try:
             place = await clean_place(self.tools, path, change.commit, change.asked.writes or None)
             await _all([self._pass(change, agent, seq, place) for agent, seq in asked.items()])
@@ -235,10 +242,10 @@ class Reviews:
             await to_the_end(discard(self.tools, path))
         return asked
 
-    async def _ask_all(self, change: Change, diff: str) -> dict[str, int]:
-        return {agent: await self._ask(change, agent, diff) for agent in REVIEWERS}
+    async def _ask_all(self, change: Change, diff: str, label: str) -> dict[str, int]:
+        return {agent: await self._ask(change, agent, diff, label) for agent in REVIEWERS}
 
-    async def _ask(self, change: Change, agent: str, diff: str) -> int:
+    async def _ask(self, change: Change, agent: str, diff: str, label: str) -> int:
         """Put the change to a reviewer, unless a pass on it was cut off: that goes on."""
         await self.reviewer(agent)
         begun = self.state.passes.get(agent)
@@ -257,7 +264,7 @@ class Reviews:
         )
         cause = () if change.batch is None else (change.batch,)
         return await self._emit(
-            "critique.asked", change, cause, agent=agent, emphasis=emphasis, text=text, batch=change.batch
+            "critique.asked", change, cause, label, agent=agent, emphasis=emphasis, text=text, batch=change.batch
         )
 
     async def _pass(self, change: Change, agent: str, seq: int, place: Place) -> None:
@@ -320,9 +327,10 @@ class Reviews:
         cause = [asked[agent] for agent in asked if REVIEWERS[agent] in draft.passes]
         if change.batch is not None:
             cause.append(change.batch)
-        return await self._emit("critique.raised", change, cause, merge=change.merge, **draft.said())
+        label = tiers_of(self.tools.log).path(draft.path).label
+        return await self._emit("critique.raised", change, cause, label, merge=change.merge, **draft.said())
 
-    async def _emit(self, kind: str, change: Change, cause: Sequence[int] = (), **data: object) -> int:
+    async def _emit(self, kind: str, change: Change, cause: Sequence[int] = (), label: str = "", **data: object) -> int:
         of = {"goal": change.goal, "task": change.task, "worktree": change.worktree}
         all_causes = [each for each in (change.goal, change.task, change.merge) if each is not None]
         event = await self.tools.log.append(
@@ -330,6 +338,7 @@ class Reviews:
             {**of, "base": change.base, "tree": change.tree, **data},
             agent=HARNESS,
             cause=(*all_causes, *cause),
+            label=written(label),
         )
         return event.seq
 

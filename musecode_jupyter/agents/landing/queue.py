@@ -20,6 +20,7 @@ from musecode_jupyter.agents.landing.state import FINAL, Merge, MergesState
 from musecode_jupyter.agents.landing.tools import HARNESS, LandingTools
 from musecode_jupyter.agents.landing.work import Merged, Review, Validator, Verdict, Work
 from musecode_jupyter.agents.tasks.graph import expand
+from musecode_jupyter.guard.tiers import tiers_of
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.runtime.process import to_the_end
 from musecode_jupyter.tools.executor import CallResult
@@ -148,7 +149,7 @@ class MergeQueue:
         await self._emit("merge.checked", seq, work.goal, checked)
         if check.commit is None or check.tree is None:
             why = f"It conflicts with {work.branch} in {', '.join(check.conflicts)}."
-            report = await conflict_report(git, work, target)
+            report = await conflict_report(git, work, target, self._private)
             return await self._bounce(seq, work.goal, work.kept, why, report, target)
         merged = Merged(seq, target, check.commit, check.tree, tuple(suspect))
         refused = await self._prove(work, merged)
@@ -303,6 +304,9 @@ class MergeQueue:
     async def _bounce(self, seq: int, goal: int, kept: str, why: str, report: str, target: str | None) -> Verdict:
         await self._emit("merge.bounced", seq, goal, {"merge": seq, "why": why, "kept": kept})
         return Verdict("bounced", seq, why, report, target)
+
+    def _private(self, path: str) -> bool:
+        return tiers_of(self._t.log).path(path).label == "private"
 
     async def _emit(self, kind: str, seq: int, goal: int, data: dict[str, Any]) -> None:
         await self._t.emit(kind, data, goal, seq)

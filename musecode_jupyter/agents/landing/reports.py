@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from musecode_jupyter.agents.landing.checks import shorten
 from musecode_jupyter.agents.landing.work import Work
@@ -19,8 +19,11 @@ OUTPUT_CHARS = 6_000
 NAMES = 20
 
 
-async def conflict_report(git: Git, work: Work, target: str) -> str:
-    """The regions in which `work` conflicts with `target`, and what the target changed in those files."""
+async def conflict_report(git: Git, work: Work, target: str, private: Callable[[str], bool]) -> str:
+    """The regions in which `work` conflicts with `target`, and what the target changed in those files.
+
+    Those that are `private` are named, and nothing of them is quoted: a worker that may see them can read them.
+    """
     found = await conflicts_between(git, target, work.commit, ours=work.branch, theirs="your work")
     names = [conflict.path for conflict in found]
     shown = found[:MAX_CONFLICTS]
@@ -28,11 +31,17 @@ async def conflict_report(git: Git, work: Work, target: str) -> str:
     parts = [
         f"Your work does not merge with {work.branch}, which has moved on: it conflicts in {some_names(names, NAMES)}. "
         f"Do it again upon {work.branch} as it is now, so that both changes are kept.",
-        *(_conflict_text(conflict, min(room, REGION_CHARS)) for conflict in shown),
+        *(
+            _conflict_text(conflict, min(room, REGION_CHARS))
+            if not private(conflict.path)
+            else f"Conflict in {conflict.path}, which is private and not shown here"
+            for conflict in shown
+        ),
     ]
     if len(found) > len(shown):
         parts.append(f"{len(found) - len(shown)} more files conflict.")
-    diff = await git.diff_text(work.base, target, names)
+    open_names = [name for name in names if not private(name)]
+    diff = await git.diff_text(work.base, target, open_names) if open_names else ""
     if diff:
         parts.append(f"What {work.branch} changed in these files since your work began:\n{shorten(diff, DIFF_CHARS)}")
     return "\n\n".join([*parts, *await target_news(git, work, target, ())])

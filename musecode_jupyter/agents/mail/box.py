@@ -10,6 +10,7 @@ from musecode_jupyter.agents.claims.labels import Standing
 from musecode_jupyter.agents.mail.hearsay import hearsay
 from musecode_jupyter.agents.mail.policy import Subject, judge
 from musecode_jupyter.agents.mail.state import Letter, MailState, Priority
+from musecode_jupyter.guard.tiers import held, tiers_of, withheld
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.errors import ToolProblem
@@ -85,8 +86,13 @@ class Mailbox:
     def deliver(self, to: str, *, digest: bool, question: int | None = None) -> list[int]:
         """Bring what waits into the conversation of `to`, notes too if `digest`; returns the letters.
 
-        Of those that wait for an answer only `question`: each has a turn of its own.
+        Of those that wait for an answer only `question`: each has a turn of its own. What the pinned model may not get
+        is taken back instead.
         """
+        tiers = tiers_of(self.log)
+        for seq in list(self.state.waiting(to)) if tiers.clearance() != "private" else ():
+            if why := withheld(tiers, held(self.log.get(seq)), tiers.clearance()):
+                self.drop(seq, f"not for {tiers.model}: {why}")
         ready = [
             seq
             for seq, each in self.state.waiting(to).items()

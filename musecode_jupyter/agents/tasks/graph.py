@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from musecode_jupyter.tools.globs import BadGlob, Glob
+from musecode_jupyter.runtime.globs import BadGlob, Glob
 
 MAX_TASKS = 64
 _GLOB = re.compile(r"[*?\[]")

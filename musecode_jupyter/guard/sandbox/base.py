@@ -81,6 +81,11 @@ class Sandbox(Protocol):
     promises: frozenset[Promise]
 
     @property
+    def shows_more(self) -> bool:
+        """Whether commands can read files of the user's beyond the tree that they run in, and what programs need."""
+        ...
+
+    @property
     def banner(self) -> str:
         """A line for the user where commands run without a sandbox; else empty."""
         ...

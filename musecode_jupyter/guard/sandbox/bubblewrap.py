@@ -117,6 +117,11 @@ class Bubblewrap:
         self._scratch = Scratch()
         self._needed: dict[str, list[Path]] = {}
 
+    @property
+    def shows_more(self) -> bool:
+        """Whether the user lets commands read places that would be hidden."""
+        return bool(self._readable)
+
     def hide(self, places: Iterable[Path]) -> None:
         """Let no command see these places from here on."""
         self._hidden = tuple(dict.fromkeys((*self._hidden, *places)))

@@ -21,6 +21,7 @@ class Plain:
     network: Network = "allow"
     words = "none: the command can do what you can"
     promises = frozenset({Promise.FOUND, Promise.ENVIRONMENT})
+    shows_more = True
 
     def __init__(self, why: str) -> None:
         self.why = why

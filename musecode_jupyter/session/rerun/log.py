@@ -58,7 +58,6 @@ class RerunLog:
     when it issues it. `chain` names whose order of issuing it is.
     """
 
-    label = ""
     writable = True
     problem = None
 

@@ -157,7 +157,10 @@ class _Work:
             for event in events
             if event.seq < stretch.start.seq and event.kind in {"session.opened", "session.resumed", "session.mode"}
         ]
-        process = next(event.data for event in reversed(opened) if event.kind != "session.mode")
+        process = dict(next(event.data for event in reversed(opened) if event.kind != "session.mode"))
+        switched = [event for event in events if event.kind == "tier.switched" and event.seq < stretch.start.seq]
+        if switched and all(event.seq < switched[-1].seq for event in opened if event.kind != "session.mode"):
+            process |= {name: switched[-1].data[name] for name in ("room", "price")}
         mode = opened[-1].data
         self._profile = str(process["profile"])
         self._review = parse_review(process.get("review") or "off", self._profile)

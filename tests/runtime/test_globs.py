@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from musecode_jupyter.agents.tasks.graph import expand
-from musecode_jupyter.tools.globs import BadGlob, Glob
+from musecode_jupyter.runtime.globs import BadGlob, Glob
 
 
 @pytest.mark.parametrize(
