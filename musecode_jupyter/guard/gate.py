@@ -105,8 +105,8 @@ class Gate:
     `before` is awaited before a request is built, to learn what `scopes` must know of the world. `admission` is held
     once the reserve of an attempt is durable: what it gives is awaited, and raises BudgetExceeded where the reserves of
     other processes leave no room for it. Each of two that reserve at once sees the other's reserve, or is seen by it.
-    `parts` gives what a prompt of an agent is made of, by the agent and by the question beside its conversation if it is
-    one; `why` says why a part has its label.
+    `parts` gives what a prompt of an agent is made of, by the agent and by the question beside its conversation if it
+    is one; `why` says why a part has its label.
     """
 
     def __init__(

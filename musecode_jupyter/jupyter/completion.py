@@ -45,7 +45,8 @@ MUSE_WORDS = (
 )
 GOAL_WORDS = ("pause", "resume", "stop", "clear", "history", "steer", "edit")
 PLAN_WORDS = ("approve", "reject", "edit", "answer", "cancel", "resume", "save", "diff")
-GRILL_WORDS = ("accept", "reject", "answer", "show")
+GRILL_WORDS = ("accept", "reject", "answer", "skip", "show", "stop", "resume")
+GRILL_OPTIONS = ("--ask", "--goal", "--tasks", "--wait")
 BASES = ("head", "dirty")
 RUN_OPTIONS = ("--own", "--keep", "--timeout")
 TIER_WORDS = ("standard", "contributor", "opt-in", "withdraw", "label")
@@ -88,6 +89,8 @@ class MuseMatcher:
         if magic == "plan":
             return self._options("plan", words) if token.startswith("-") else PLAN_WORDS if not words else ()
         if magic == "grill":
+            if token.startswith("-"):
+                return [option for option in GRILL_OPTIONS if option not in words]
             return GRILL_WORDS if not words else ()
         if magic == "muse":
             return MUSE_WORDS if not words else self._after(words[0], words[1:], token)

@@ -143,16 +143,18 @@ class MuseMagics(Magics):  # type: ignore[misc]
             text = " ".join(arguments.words) if cell is None else cell.strip()
             return start_plan(self._ready(), text, tuple(arguments.verify), wait=arguments.wait)
 
-    @line_magic
-    def grill(self, line: str) -> None:
-        """Attack the plan that there is from every angle that needs no model: flaws with evidence, each to be answered.
+    @no_var_expand
+    @line_cell_magic
+    def grill(self, line: str, cell: str | None = None) -> Any:
+        """Attack the plan, or what is named: flaws with evidence, or marked as opinions, each to be answered.
 
-        %grill · show · accept N · reject N WHY · answer N TEXT
+        %grill · %grill TEXT · %%grill with a text below · --goal [N] · --tasks [N] · --ask (one thing at a time) ·
+        --wait · show · accept [N] · reject [N] WHY · answer [N] TEXT · skip · stop · resume
         """
         from musecode_jupyter.jupyter.grill_words import grill_word
 
         with _one_line_errors():
-            grill_word(self._ready(), line.strip())
+            return grill_word(self._ready(), line.strip(), cell)
 
     @no_var_expand
     @line_cell_magic

@@ -28,7 +28,7 @@ from musecode_jupyter.session.cost import CostReport, cost_of
 from musecode_jupyter.session.drafts import DraftHandle
 from musecode_jupyter.session.files_at import session_at
 from musecode_jupyter.session.fork import make_fork, settled, take_away
-from musecode_jupyter.session.grills import grill
+from musecode_jupyter.session.grill_handle import GrillHandle
 from musecode_jupyter.session.plan_handle import PlanHandle
 from musecode_jupyter.session.preflight import GoalSpec, check_goal
 from musecode_jupyter.session.settings import Settings
@@ -393,12 +393,21 @@ class Session:
         """Like `plan`, for callers without an event loop."""
         return PlanHandle(self, self.call(lambda core: core.plans.begin(text, verify)))
 
-    async def grill(self) -> str:
-        """Attack the newest plan from every angle that needs no model; says what was found, each with its evidence.
+    async def grill(self, text: str | None = None, *, goal: int | None = None, tasks: int | None = None) -> GrillHandle:
+        """Attack the newest plan, or the given text, a goal, or the tasks of one; returns its handle at once.
 
-        Raises UsageProblem if there is no plan with a version.
+        What can be proven is found at once; reviewers then look from each angle. Of `goal` and `tasks`, 0 is the newest
+        goal. Raises UsageProblem if there is no such thing, or something else is under way.
         """
-        return await self.run(lambda core: grill(core, core.plans.active()))
+        return GrillHandle(self, await self.run(lambda core: core.grills.begin(text=text, goal=goal, tasks=tasks)))
+
+    def start_grill(self, text: str | None = None, *, goal: int | None = None, tasks: int | None = None) -> GrillHandle:
+        """Like `grill`, for callers without an event loop."""
+        return GrillHandle(self, self.call(lambda core: core.grills.begin(text=text, goal=goal, tasks=tasks)))
+
+    def newest_grill(self) -> GrillHandle:
+        """Handle of the newest attack; UsageProblem if there is none."""
+        return GrillHandle(self, self.read(lambda core: core.grills.newest()))
 
     def newest_plan(self) -> PlanHandle:
         """Handle of the newest plan; UsageProblem if there is none."""

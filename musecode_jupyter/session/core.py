@@ -54,6 +54,7 @@ from musecode_jupyter.session.day import Day
 from musecode_jupyter.session.drafts import Drafts
 from musecode_jupyter.session.goal_queue import GoalQueue, waits
 from musecode_jupyter.session.goal_watch import check_progress, share, warn
+from musecode_jupyter.session.grills import UNDER_WAY, Grills
 from musecode_jupyter.session.ground import settle, take_in
 from musecode_jupyter.session.landings import landing_parts
 from musecode_jupyter.session.plans import Plans
@@ -183,6 +184,7 @@ class SessionCore:
         self.plans = Plans(self)
         self.drafts = Drafts(self)
         """Goals for which the lead proposes what decides them."""
+        self.grills = Grills(self)
         self.start_lock = asyncio.Lock()
         """Held while a goal is being started or resumed."""
         self.queue = GoalQueue(self)
@@ -698,6 +700,8 @@ class SessionCore:
         if self.asking:
             if being_written(self.log, LEAD_NAME) is not None:
                 raise UsageProblem(WRITING)
+            if self.grills.running is not None:
+                raise UsageProblem(UNDER_WAY)
             raise UsageProblem(
                 "A question to the lead is under way. Wait for its answer or end it with `%muse stop`, then begin."
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from html import escape
@@ -21,6 +22,7 @@ from musecode_jupyter.skills.goal_state import GoalsReducer, GoalsState
 
 _FILES_TOLD = 5
 _TITLE = 60
+_GRILL = re.compile(r"grill (\d+) ")
 
 
 @dataclass
@@ -70,12 +72,13 @@ class Given:
 
 @dataclass
 class CostReport:
-    """The costs of a session. Money in micro-dollars; each of the groups adds up to `total`.
+    """The costs of a session. Money in micro-dollars; each of the groups but `grills` adds up to `total`.
 
-    `agents` by name, with `roles`; `tasks` by number (0: none), with `titles`; `goals` by number (0: none); `tiers` by
-    tier and model. `spawn_tokens` and `spawn_microusd` are what new agents for each piece of work would have read
-    again, and paid for it, on top; an estimate. `contributor` is what the same usage would have cost in the contributor
-    tier, None where a call was made for which there is none; `given` is what would have gone to training there.
+    `agents` by name, with `roles`; `tasks` by number (0: none), with `titles`; `goals` by number (0: none); `grills` by
+    number of the attack for which reviewers were asked; `tiers` by tier and model. `spawn_tokens` and `spawn_microusd`
+    are what new agents for each piece of work would have read again, and paid for it, on top; an estimate.
+    `contributor` is what the same usage would have cost in the contributor tier, None where a call was made for which
+    there is none; `given` is what would have gone to training there.
     """
 
     session: str
@@ -86,6 +89,7 @@ class CostReport:
     tasks: dict[int, Sum] = field(default_factory=dict)
     goals: dict[int, Sum] = field(default_factory=dict)
     titles: dict[int, str] = field(default_factory=dict)
+    grills: dict[int, Sum] = field(default_factory=dict)
     tiers: dict[str, Sum] = field(default_factory=dict)
     spawn_tokens: int = 0
     spawn_microusd: int = 0
@@ -103,6 +107,7 @@ class CostReport:
             ("by agent", [(self._agent(name), each) for name, each in self.agents.items()]),
             ("by task", [(self._numbered("task", number), each) for number, each in self.tasks.items()]),
             ("by goal", [(self._numbered("goal", number), each) for number, each in self.goals.items()]),
+            ("by attack", [(f"attack {number}", each) for number, each in self.grills.items()]),
             ("by tier", list(self.tiers.items())),
         ]
         names = {"by task": self.tasks, "by goal": self.goals}
@@ -233,6 +238,8 @@ class _Maker:
         found.agents.setdefault(event.agent, Sum()).add(one)
         found.tasks.setdefault(self._task(data["request"]), Sum()).add(one)
         found.goals.setdefault(self._goal(event.agent), Sum()).add(one)
+        if grill := _GRILL.match(str(request.get("purpose", ""))):
+            found.grills.setdefault(int(grill[1]), Sum()).add(one)
         found.tiers.setdefault(f"{tier}, {model}", Sum()).add(one)
         found.total.add(one)
         if tier != "local":

@@ -29,6 +29,27 @@ def _run(data: Data) -> str:
     return f"plan {data['plan']} is run as goal {data['goal']}{moved}"
 
 
+def _attacked(data: Data) -> str:
+    what = {
+        "plan": f"version {data['version']} of plan {data.get('plan')}",
+        "graph": f"the tasks of goal {data.get('goal')}",
+        "goal": f"goal {data.get('goal')}",
+        "text": "a text",
+    }
+    return f"attacked: {what.get(str(data.get('target', 'plan')), 'something')}"
+
+
+def _angle(data: Data) -> str:
+    found = f", {len(data['found'])} found" if data.get("found") else ""
+    return f"{data['angle']}: {data['state']}{found}{': ' + data['why'] if data.get('why') else ''}"
+
+
+def _what(data: Data) -> str:
+    if data.get("finding") is not None:
+        return f"finding {data['finding']}"
+    return f"question {data.get('question')} of the plan"
+
+
 PLAN_TEXTS: dict[str, Callable[[Data], str]] = {
     "plan.begun": lambda d: f"a plan is wanted: {d['text']}",
     "plan.edited": lambda d: f"plan {d['plan']} is to be changed: {d['text'] or 'by the answers'}",
@@ -41,7 +62,14 @@ PLAN_TEXTS: dict[str, Callable[[Data], str]] = {
     "plan.cancelled": lambda d: f"plan {d['plan']} is wanted no more",
     "plan.stopped": lambda d: f"writing plan {d['plan']} ended ({d['state']}): {d['why']}",
     "plan.run": _run,
-    "grill.begun": lambda d: f"version {d['version']} of plan {d['plan']} is attacked",
+    "grill.begun": _attacked,
+    "grill.resumed": lambda d: f"attack {d['grill']} goes on",
+    "grill.shown": lambda d: f"reviewers are shown {len(d['parts'])} parts",
+    "grill.joined": lambda d: f"finding {d['finding']} was found from {d['angle']} too",
+    "grill.angle": _angle,
+    "grill.asked": lambda d: f"the user is asked: {d['text']}",
+    "grill.skipped": lambda d: f"left open: {_what(d)}",
+    "grill.stopped": lambda d: f"attack {d['grill']} was broken off ({d['state']}): {d['why']}",
     "grill.finding": lambda d: f"{d['severity']}, {d['angle']}: {d['text']}",
     "grill.answered": lambda d: f"finding {d['finding']} is {d['answer']}{': ' + d['text'] if d['text'] else ''}",
     "grill.ended": lambda d: (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from musecode_jupyter.agents.mind import Step, Task
 from musecode_jupyter.runtime.errors import BudgetExceeded, Stopped, UsageProblem
 from musecode_jupyter.session.crew import LEAD_NAME
+from musecode_jupyter.session.grills import UNDER_WAY
 from musecode_jupyter.skills.draft_tool import check_draft_tries
 from musecode_jupyter.skills.plan_state import being_written
 from musecode_jupyter.skills.plan_tool import check_tries
@@ -72,6 +73,8 @@ class Questions:
             raise UsageProblem("What do you want to ask? Give the text: %muse ask TEXT.")
         if being_written(self._core.log, LEAD_NAME) is not None and self.open:
             raise UsageProblem(WRITING)
+        if self._core.grills.running is not None:
+            raise UsageProblem(UNDER_WAY)
         return await self.ended(self.hold(self._ask(text, cell), "question"))
 
     async def _ask(self, text: str, cell: AttachedCell | None) -> str:

@@ -13,6 +13,7 @@ from musecode_jupyter.session.beside import settle_batches
 from musecode_jupyter.session.crew import suspend
 from musecode_jupyter.session.drafts import settle_drafts
 from musecode_jupyter.session.fork import held_files, lineage_of, settle_fork, settled
+from musecode_jupyter.session.grills import settle_grills
 from musecode_jupyter.session.landings import clean_up, settle_landings
 from musecode_jupyter.session.plans import settle_plans
 from musecode_jupyter.session.store import unfinished_fork
@@ -54,6 +55,7 @@ async def reconcile(core: SessionCore) -> bool:
     await settle_batches(core, f"the session was {happened}")
     await settle_plans(core, f"the session was {happened}")
     await settle_drafts(core, f"the session was {happened}")
+    await settle_grills(core, f"the session was {happened}")
     await suspend(core, "fork" if fresh else "restart")
     for goal, goal_record in core.goals.goals.items():
         if goal_record.status == "running":

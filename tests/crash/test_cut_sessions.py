@@ -18,11 +18,15 @@ from fixtures.model_server import ModelServer
 from fixtures.session_bench import DEADLINE_S, end, session_on
 
 from musecode_jupyter.log import EventLog, Redactor, verify
+from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.kinds import KINDS
 from musecode_jupyter.session import GoalHandle, Session
+from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.crew import LEAD_NAME
+from musecode_jupyter.session.grill_handle import GrillHandle
 from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.replay import prove
+from musecode_jupyter.skills.grill_state import GrillRecord, grills_of
 
 LONG = "MUSECODE_CRASH_POINTS" in os.environ
 CHOSEN = os.environ.get("MUSECODE_CUT_STORIES", ",".join(STORIES) if LONG else "control").split(",")
@@ -113,6 +117,11 @@ def finish(world: World, point: Point, story: Story) -> None:
             short = [handle for handle in goals if not handle.result.met]
             for handle in short:
                 bring_to_its_end(handle)
+            for number in [n for n, each in session.read(attacks).items() if each.status == "stopped"]:
+                attack = GrillHandle(session, number)
+                attack.resume()
+                assert attack.wait(DEADLINE_S).status == "ended"
+            check_angles(list(session.events()))
             check_calls(list(session.events()), ended=awake(session) if short else ())
         assert {request.status for request in server.requests} <= {200}
     check_end(world, point, story)
@@ -124,6 +133,19 @@ def finish(world: World, point: Point, story: Story) -> None:
         for path in path.glob("trace.txt")
     ]
     assert set(traces) <= {"ran\n"}, "a command ran twice"
+
+
+def attacks(core: SessionCore) -> dict[int, GrillRecord]:
+    return dict(grills_of(core.log).grills)
+
+
+def check_angles(events: list[Event]) -> None:
+    """Nobody is asked again from an angle that was answered."""
+    views = {event.seq: event.data["purpose"] for event in events if event.kind == "agent.view"}
+    asked = {event.seq: views.get(event.data["view"]) for event in events if event.kind == "model.requested"}
+    answered = [asked[event.data["request"]] for event in events if event.kind == "model.completed"]
+    angles = [purpose for purpose in answered if (purpose or "").startswith("grill ")]
+    assert len(angles) == len(set(angles))
 
 
 def awake(session: Session) -> set[str]:

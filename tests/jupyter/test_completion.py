@@ -10,6 +10,7 @@ from scripted import GOAL
 from musecode_jupyter.jupyter.completion import (
     EXPORT_FORMATS,
     GOAL_WORDS,
+    GRILL_OPTIONS,
     GRILL_WORDS,
     MUSE_WORDS,
     PLAN_WORDS,
@@ -78,6 +79,7 @@ def test_numbers_of_questions_and_ids_of_sessions_are_completed(loaded: Kernel, 
 def test_the_words_are_those_that_there_are() -> None:
     from musecode_jupyter.jupyter.commands import COMMANDS
     from musecode_jupyter.jupyter.completion import BASES as COMPLETED
+    from musecode_jupyter.jupyter.grill_words import OPTIONS as GRILL_COMMAND_OPTIONS
     from musecode_jupyter.jupyter.grill_words import WORDS as GRILL_COMMANDS
     from musecode_jupyter.jupyter.magics import GOAL_WORDS as GOAL_COMMANDS
     from musecode_jupyter.jupyter.magics import PLAN_WORDS as PLAN_COMMANDS
@@ -90,7 +92,7 @@ def test_the_words_are_those_that_there_are() -> None:
     assert set(GOAL_COMMANDS) <= set(GOAL_WORDS)
     # `run` is a word that only says what runs a plan.
     assert {*PLAN_WORDS, "run"} == set(PLAN_COMMANDS)
-    assert GRILL_WORDS == GRILL_COMMANDS
+    assert (GRILL_WORDS, GRILL_OPTIONS) == (GRILL_COMMANDS, GRILL_COMMAND_OPTIONS)
     assert MuseMatcher.match.matcher_api_version == 2
 
 

@@ -49,8 +49,11 @@ def test_from_a_sentence_to_a_landed_change_in_a_notebook(tmp_path: Path) -> Non
                 assert says in error
             assert kernel.run("%plan answer 1 the user's word").stdout.startswith("Noted.")
             assert "Answered: the user's word" in kernel.run("%plan", allow_stdin=False).stdout
-            assert "No file was read for this plan." in kernel.run("%grill").stdout
-            assert (kernel.execute("%grill it").error or "").startswith("UsageError: %grill takes nothing, `show`")
+            assert "No file was read for this plan." in kernel.run("%grill --wait").stdout
+            assert (kernel.execute("%grill --it").error or "").startswith("UsageError: %grill knows --ask, --goal")
+            assert kernel.run("%grill --ask").stdout.startswith("Finding ")
+            assert "is rejected." in kernel.run("%grill reject it's read").stdout
+            assert kernel.run("%%grill --wait\nMake src/a.py faster.\n").stdout.startswith("Attacked: the text.")
             assert kernel.run("%plan approve").stdout == "The plan is approved. `%goal --plan` runs it.\n"
             assert repo.read("one.txt") == "wrong\n"
             cell = kernel.run("%goal --plan --budget 1usd", allow_stdin=False)

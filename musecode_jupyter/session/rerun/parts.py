@@ -281,6 +281,9 @@ class RerunGate:
             if data["error_kind"] == "PauseRequested":
                 raise PauseRequested(data["error"])
             if data["error_kind"] == "BudgetExceeded":
+                if rerun.stretch.grill is not None:
+                    # One angle is not tried; whoever asked goes on.
+                    raise BudgetExceeded(data["error"], scope="")
                 rerun.end()
             raise ModelError(data["error"], kind=data["error_kind"])
         final = Final(

@@ -11,6 +11,7 @@ from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.prompts import REVIEWERS
 from musecode_jupyter.agents.verifier.state import VERIFIER
 from musecode_jupyter.log.events import Event
+from musecode_jupyter.skills.grill_state import GRILL
 from musecode_jupyter.tools.state import CLOSING
 
 COMMANDS = frozenset({"tool.requested", "model.requested", "agent.view"})
@@ -64,16 +65,19 @@ def issued(event: Event) -> bool:
     if event.kind == "claim.asserted":
         # What agents claim comes of their calls; what became of claims when somebody looked is a fact of the world.
         return event.agent == HARNESS
+    if event.kind.startswith("grill."):
+        # Where no reviewers are asked it is done by whoever asks for it, beside whatever goes on.
+        return event.agent == GRILL
     return event.kind in COMMANDS or event.kind in _DECISIONS or event.kind.startswith(_DECIDES)
 
 
 @dataclass
 class Stretch:
-    """A piece of work: a goal, plan or draft from its start or resumption on, or a question, up to its end.
+    """A piece of work: a goal, plan, draft or attack from its start or resumption on, or a question, up to its end.
 
-    `goal` is the seq of goal.set, `plan` that of plan.begun, `draft` that of draft.begun, none of them for a
-    question, and where standing agents went on by themselves after a restart; `cut` says that the process ended within
-    it.
+    `goal` is the seq of goal.set, `plan` that of plan.begun, `draft` that of draft.begun, `grill` that of grill.begun,
+    none of them for a question, and where standing agents went on by themselves after a restart; `cut` says that the
+    process ended within it.
     """
 
     start: Event
@@ -82,6 +86,7 @@ class Stretch:
     cut: bool
     plan: int | None = None
     draft: int | None = None
+    grill: int | None = None
     closing: Mapping[int, Event] = field(init=False)
     answered: Mapping[int, Event] = field(init=False)
     decided: Mapping[int, Event] = field(init=False)
@@ -139,14 +144,16 @@ def stretches(events: Sequence[Event]) -> Iterator[Stretch]:
             cut = events[end].kind in _NEW_PROCESS
         else:
             cut = all(each.kind != "session.closed" for each in events[index:end])
-        goal = plan = draft = None
+        goal = plan = draft = grill = None
         if start.kind.startswith("plan."):
             plan = start.data.get("plan", start.seq)
         elif start.kind == "draft.begun":
             draft = start.seq
+        elif start.kind.startswith("grill."):
+            grill = start.data.get("grill", start.seq)
         elif start.kind not in {"user.message", *_NEW_PROCESS}:
             goal = start.data.get("goal", start.seq)
-        yield Stretch(start, goal, events[index + 1 : end], cut, plan, draft)
+        yield Stretch(start, goal, events[index + 1 : end], cut, plan, draft, grill)
 
 
 def _beginnings(events: Sequence[Event]) -> list[int]:
@@ -167,6 +174,8 @@ def _beginnings(events: Sequence[Event]) -> list[int]:
 
 def _begins(event: Event) -> bool:
     begins = {"goal.set", "goal.resumed", "plan.begun", "plan.edited", "plan.resumed", "draft.begun"}
+    if event.kind in {"grill.begun", "grill.resumed"}:
+        return bool(event.data.get("reviewed"))
     return event.kind in begins or (event.kind == "user.message" and event.agent == "user")
 
 

@@ -24,14 +24,16 @@ from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.prompts import REVIEWERS
 from musecode_jupyter.agents.state import AgentsState
 from musecode_jupyter.agents.verifier.checks import check
+from musecode_jupyter.guard.gate import Completion
 from musecode_jupyter.guard.policy import Policy
 from musecode_jupyter.guard.rules import Rules
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.answers import answering
 from musecode_jupyter.runtime.effects import LiveEffects
-from musecode_jupyter.runtime.errors import MuseError
+from musecode_jupyter.runtime.errors import BudgetExceeded, ModelError, MuseError
 from musecode_jupyter.session.crew import LEAD_NAME, awaited
+from musecode_jupyter.session.grills import NOT_CONNECTED, no_files
 from musecode_jupyter.session.landings import IN_SHADOW
 from musecode_jupyter.session.questions import NOT_MADE
 from musecode_jupyter.session.rerun.log import RerunLog, ends_with
@@ -60,6 +62,7 @@ from musecode_jupyter.skills.goal import GoalTools
 from musecode_jupyter.skills.goal_draft import DraftRunner
 from musecode_jupyter.skills.goal_lines import goal_lines
 from musecode_jupyter.skills.goal_state import GoalsState
+from musecode_jupyter.skills.grill import GrillRunner, GrillTools, request_of
 from musecode_jupyter.skills.ground_state import GroundsState
 from musecode_jupyter.skills.plan import PlanRunner, PlanTools
 from musecode_jupyter.skills.plan_state import offered_now
@@ -320,9 +323,43 @@ class _Work:
             tools = PlanTools(**self._landing_parts(), loop=self._loop, place=place, guided=False)
             draft = self._stretch.draft
             await self._with_lead(DraftRunner(tools, draft).run, Task(LEAD_NAME, place, draft))
+        elif self._stretch.grill is not None:
+            with contextlib.suppress(MuseError):
+                await GrillRunner(self._grill_tools(), self._stretch.grill).run()
         elif not self._stretch.by_itself:
             task = Task(LEAD_NAME, Place(self._workspace, None, _no_files), self._stretch.start.seq)
             await self._with_lead(partial(self._loop.turn, task), task)
+
+    def _grill_tools(self) -> GrillTools:
+        git = self._git()
+        listed = any(event.kind == "git.answered" for event in self._stretch.events)
+        return GrillTools(
+            log=cast(EventLog, self._log),
+            executor=self._executor,
+            place=Place(git.root, None, _no_files),
+            files=git.list_files if listed else no_files,
+            ask=self._ask,
+            answers=partial(RerunAnswers, self._rerun),
+            small=self._profile == "guided",
+            room=self._gate.room,
+        )
+
+    async def _ask(self, view: Event, angle: str) -> Completion:
+        """The answer to a question of a view, or why it was not sent: that is in the record of its angle."""
+        events = self._stretch.events
+        if not any(event.kind == "model.requested" and event.data["view"] == view.seq for event in events):
+            came = next((e for e in events if e.kind == "grill.angle" and e.data["angle"] == angle), None)
+            if came is not None and came.data["state"] == "not tried":
+                raise BudgetExceeded(came.data["why"], scope="")
+            if came is not None and came.data["state"] == "failed":
+                raise ModelError(came.data["why"], kind=NOT_CONNECTED)
+        await self._gate.ready(view.agent)
+        gate = cast(Any, self._gate)
+        request = request_of(gate, view, small=self._profile == "guided", effort=self._gate.effort)
+        purpose = view.data["purpose"]
+        return await self._gate.complete(
+            request, agent=view.agent, turn=0, view=view.seq, purpose=purpose, cause=(view.seq,)
+        )
 
     async def _with_lead(self, work: Callable[[], Awaitable[object]], task: Task) -> None:
         try:
