@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from musecode_jupyter.jupyter.host import Host
 from musecode_jupyter.runtime.errors import UsageProblem
@@ -60,7 +60,7 @@ def grill_word(host: Host, line: str, cell: str | None = None) -> GrillHandle | 
         return None
     wanted = parse_wanted(line, cell)
     session = host.session_for_work()
-    named = {"text": wanted.text, "goal": wanted.goal, "tasks": wanted.tasks}
+    named: dict[str, Any] = {"text": wanted.text, "goal": wanted.goal, "tasks": wanted.tasks}
     if wanted.ask and (known := session.read(lambda core: core.grills.attacked(**named))) is not None:
         print(visible_text(session.call(lambda core: core.grills.ask(known))))
         return None
