@@ -89,12 +89,13 @@ lint: install ## lint and type-check strictly
 	$(PY) -m mypy --strict
 	$(PY) scripts/frontend.py lint
 
-notebooks: model ## run the notebooks with the real local model: each fixture repository, three workers on one, the crew on this package
+notebooks: model ## run the notebooks with the real local model: each fixture repository, three workers on one, the crew on this package, a plan
 	@failed=; for repo in tests/fixtures/repos/*/; do \
 		$(PY) scripts/demo.py --repo "$$(basename "$$repo")" || failed="$$failed $$(basename "$$repo")"; \
 	done; \
 	$(PY) scripts/demo.py --fan-out || failed="$$failed fan-out"; \
 	$(PY) scripts/demo.py --crew || failed="$$failed crew"; \
+	$(PY) scripts/demo.py --plans || failed="$$failed plans"; \
 	if [ -n "$$failed" ]; then echo "not met:$$failed"; exit 1; fi
 
 crash: export MUSECODE_CRASH_POINTS ?= 40

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,7 +20,9 @@ from make_repo import make_many, make_own, make_repo, names  # noqa: E402
 NOTEBOOK = ROOT / "notebooks" / "01_quickstart.ipynb"
 FAN_OUT = ROOT / "notebooks" / "03_fan_out.ipynb"
 CREW = ROOT / "notebooks" / "04_crew.ipynb"
+PLANS = ROOT / "notebooks" / "05_plan_grill_goal.ipynb"
 FAN_OUT_REPOS = ("units", "intervals", "roofline")
+PLAN_REPOS = ("units", "intervals")
 NOT_MET = 3
 CELL_LIMIT_S = 1800
 
@@ -29,7 +32,9 @@ def main() -> int:
     arguments = _parser().parse_args()
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(10_000)
     if arguments.fan_out:
-        return _fan_out(arguments.lab)
+        return _many(FAN_OUT, FAN_OUT_REPOS, "fan-out", arguments.lab)
+    if arguments.plans:
+        return _many(PLANS, PLAN_REPOS, "plans", arguments.lab)
     if arguments.crew:
         return _crew(arguments.lab)
     known = names()
@@ -46,13 +51,13 @@ def main() -> int:
     return _run(NOTEBOOK, home, repository, folder, arguments.lab)
 
 
-def _fan_out(lab: bool) -> int:
-    """Three workers on one repository with three faults."""
+def _many(notebook: Path, packages: Sequence[str], name: str, lab: bool) -> int:
+    """A notebook on one repository of several packages, each with a fault."""
     home = Path(os.environ.get("MUSECODE_HOME", ROOT / ".data")).absolute()
-    folder = home / "demo" / f"fan-out-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    repository = make_many(FAN_OUT_REPOS, folder)
-    print(f"Repository: {', '.join(FAN_OUT_REPOS)} in one", flush=True)
-    return _run(FAN_OUT, home, repository, folder, lab)
+    folder = home / "demo" / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    repository = make_many(packages, folder)
+    print(f"Repository: {', '.join(packages)} in one", flush=True)
+    return _run(notebook, home, repository, folder, lab)
 
 
 def _crew(lab: bool) -> int:
@@ -76,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="draws the repository; default: a new one, printed")
     parser.add_argument("--repo", help="name of a repository in tests/fixtures/repos")
     parser.add_argument("--fan-out", action="store_true", help="three workers on one repository with three faults")
+    parser.add_argument("--plans", action="store_true", help="a plan that is attacked, then done, for two faults")
     parser.add_argument(
         "--crew", action="store_true", help="the crew on this project's own package, with a fault in it"
     )
@@ -141,7 +147,8 @@ def _report(home: Path, repository: Path, executed: Path, seconds: float) -> boo
     log = EventLog.read(entries[0].folder, reducers=all_reducers())
     goals = log.state("goals").goals
     ledger = log.state("ledger")
-    goal = goals[max(goals)] if goals else None
+    # What a notebook sets later shows how goals end that are not met.
+    goal = goals[min(goals)] if goals else None
     status = "no goal was set" if goal is None else goal.status
     print(f"\nGoal: {status}" + (f" - {goal.why}" if goal is not None and goal.why else ""))
     landed = [m for m in log.state("workspace").merges.values() if m.state == "landed"]

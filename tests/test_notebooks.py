@@ -12,6 +12,7 @@ import pytest
 from fixtures.crew_notebook import CrewNotebook
 from fixtures.make_repo import make_many, make_own, make_repo
 from fixtures.model_server import Answer, Call, ModelServer, ParsedRequest, RepairModel, load_repairs
+from fixtures.plan_notebook import OBJECTION, PACKAGES, PlanNotebook
 
 from musecode_jupyter.agents.claims.state import ClaimsState
 from musecode_jupyter.log import EventLog
@@ -168,6 +169,33 @@ def test_the_notebook_about_the_crew_runs_as_it_is_stored(tmp_path: Path) -> Non
     assert len(claims) == 2
     retracted = [event.data["claim"] for event in events if event.kind == "claim.retracted"]
     assert retracted == claims[1:]
+    proof = prove(session)
+    assert proof.ok, proof.problem
+    assert not proof.unchecked
+
+
+def test_the_notebook_about_plans_runs_as_it_is_stored(tmp_path: Path) -> None:
+    """What is proven of a plan is mended by its next version; its steps are done and land; a hopeless goal says so."""
+    repository = make_many(PACKAGES, tmp_path / "repository")
+    with ModelServer(PlanNotebook()) as server:
+        run_notebook(
+            "05_plan_grill_goal.ipynb",
+            server,
+            tmp_path,
+            MUSECODE_API="responses",
+            MUSECODE_CREW="on",
+            MUSECODE_REVIEW="full",
+            MUSECODE_DEMO_REPO=str(repository),
+        )
+    (session,) = (tmp_path / "home" / "sessions").iterdir()
+    events = list(EventLog.read(session).events())
+    kinds = [event.kind for event in events]
+    assert kinds.count("plan.proposed") == 2
+    assert kinds.count("merge.landed") == 2
+    assert kinds.count("goal.met") == 1
+    found = {event.seq: event.data for event in events if event.kind == "grill.finding"}
+    (ended,) = [event.data for event in events if event.kind == "grill.ended"][1:]
+    assert {found[number]["text"] for number in ended["resolved"]} >= {OBJECTION}
     proof = prove(session)
     assert proof.ok, proof.problem
     assert not proof.unchecked
