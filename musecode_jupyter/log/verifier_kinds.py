@@ -22,7 +22,9 @@ class ChecksBegun(Payload):
     worktree: int
     agent: str = Field(description="whose work it is")
     commands: list[str] = Field(description="those of the work itself, then those of landed tasks that it touches")
-    left_out: list[str] = Field(default_factory=list, description="commands that took too long the last time")
+    left_out: list[str] = Field(
+        default_factory=list, description="commands that took too long the last time, or are flaky"
+    )
 
 
 class ChecksEnded(Payload):
@@ -32,6 +34,9 @@ class ChecksEnded(Payload):
     tree: str | None = Field(default=None, description="what was checked, in a clean checkout")
     checks: list[Check] = Field(default_factory=list, description="none: this tree was checked before")
     turned: list[Turned] = Field(default_factory=list, description="from red to green, or back")
+    flaky: list[str] = Field(
+        default_factory=list, description="commands that failed, and passed when run again on the same files"
+    )
     why: str = Field(default="", description="why it did not come to its end; empty: it did")
     again: bool = Field(default=False, description="the changes count as not checked")
 

@@ -154,6 +154,7 @@ def _checks_ended(data: Data) -> str:
     if data["why"]:
         return f"the checks of {data['begun']} have ended{_why(data)}"
     turns = [f"{each.get('command')} {'passes now' if each.get('passed') else 'fails now'}" for each in data["turned"]]
+    turns += [f"{each} fails and passes on the same files" for each in data.get("flaky", ())]
     if turns:
         return f"the verifier: {_list(turns)}"
     if not data["checks"]:

@@ -50,7 +50,8 @@ def test_what_turned_green_or_red_is_told_between_two_steps_and_each_tree_is_che
     assert turns == [[(check, True)], [(check, False)], [(check, True)]]
     assert all(not event.data["why"] for event in ended)
     calls = [event for event in only(events, "tool.requested") if event.agent == VERIFIER]
-    assert [event.data["arguments"]["command"] for event in calls] == [check] * 3
+    # What has turned red is run once more before it is told.
+    assert [event.data["arguments"]["command"] for event in calls] == [check] * 4
     told = letters(work.asked[-1])
     # The last one it ran itself: it is not told what it has seen.
     assert len(told) == 2
@@ -178,5 +179,26 @@ def test_what_is_checked_is_what_had_settled_and_a_checkout_that_is_ended_amid_l
     assert ended.data["why"] == "The work asks to land, and is checked as a whole."
     assert repo.worktrees == 1
     assert not list((folder.parent.parent / "worktrees").iterdir())
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def test_a_command_that_fails_and_passes_on_the_same_files_is_said_once_and_run_no_more_beside_the_work(
+    repo: Repo,
+) -> None:
+    count = repo.root.parent / "count"
+    # Red before the work, green after the edit; the third run fails, and the fourth passes.
+    count.write_text("0")
+    flaky = f"n=$(($(cat {count}) + 1)); echo $n > {count}; grep -q right answer.txt && test $n -ne 3"
+    more = (edit("other.txt", "other", "others"), SEE, SEE, edit("other.txt", "others", "other"), SEE, SEE, DONE)
+    work = checking(EDIT, SEE, SEE, *more, waits={3: 1, 6: 2})
+    with ModelServer(work) as server, session_on(server.base_url, repo.root, sandbox="plain", **ON) as session:
+        work.follow(session)
+        assert end(start(session, flaky)).met
+        events, folder = session.events(), session.folder
+    ended = only(events, "checks.ended")
+    assert [(len(event.data["turned"]), event.data["flaky"]) for event in ended] == [(1, []), (0, [flaky])]
+    told = letters(work.asked[-1])
+    assert ["passed on the same files when it was run again" in each for each in told] == [False, True]
     proof = prove(folder)
     assert (proof.problem, proof.unchecked) == (None, "")

@@ -31,11 +31,15 @@ REPORT_CHARS = 2_000
 
 @dataclass(frozen=True)
 class Checked:
-    """What was run on `tree`; nothing where that tree was checked before."""
+    """What was run on `tree`, and how each command came out last; nothing where that tree was checked before.
+
+    `flaky` are those that failed and then passed.
+    """
 
     tree: str
     commands: tuple[str, ...] = ()
     results: tuple[CallResult, ...] = ()
+    flaky: tuple[str, ...] = ()
 
 
 def checks_of(log: EventLog) -> ChecksState:
@@ -64,18 +68,24 @@ def commands_of(log: EventLog, goal_commands: Iterable[str], task: int | None, f
 
 
 def turned(log: EventLog, begun: Event, checked: Checked) -> list[dict[str, object]]:
-    """The commands that came out otherwise than the last time.
+    """The commands that came out otherwise than the last time."""
+    before = _before(log, begun)
+    return [
+        {"command": command, "passed": result.ok}
+        for command, result in zip(checked.commands, checked.results, strict=True)
+        if result.ok != before[command]
+    ]
+
+
+def _before(log: EventLog, begun: Event) -> dict[str, bool]:
+    """How each command came out the last time.
 
     One of the work itself was red before, since it says what is to be done; one of a landed task was green.
     """
     data = begun.data
-    before = checks_of(log).green.get(scope_of(data["goal"], data["task"], data["worktree"]), {})
+    known = checks_of(log).green.get(scope_of(data["goal"], data["task"], data["worktree"]), {})
     landed = set(data["commands"]) - set(_own(log, data))
-    return [
-        {"command": command, "passed": result.ok}
-        for command, result in zip(checked.commands, checked.results, strict=True)
-        if result.ok != before.get(command, command in landed)
-    ]
+    return {command: known.get(command, command in landed) for command in data["commands"]}
 
 
 def _own(log: EventLog, data: Mapping[str, Any]) -> Iterable[str]:
@@ -99,8 +109,9 @@ def _needs(log: EventLog, task: int | None) -> list[str] | None:
 async def check(tools: LandingTools, begun: Event, taken: Callable[[], None] = lambda: None) -> Checked:
     """Run the commands of `begun` (checks.begun) on what is in its worktree now, committed or not.
 
-    The worktree is left alone. The tree that was checked last is not checked again. `taken` is called once what is
-    there is kept in a snapshot. Raises GitError.
+    The worktree is left alone. The tree that was checked last is not checked again. A command that has turned red is
+    run once more: what is not steady is no news. `taken` is called once what is there is kept in a snapshot. Raises
+    GitError.
     """
     data, git = begun.data, tools.git
     worktree = data["worktree"]
@@ -117,13 +128,23 @@ async def check(tools: LandingTools, begun: Event, taken: Callable[[], None] = l
     try:
         if snapshot.tree == checks_of(tools.log).tree.get(scope):
             return Checked(snapshot.tree)
-        commands = tuple(data["commands"])
-        try:
+        commands, before = list(data["commands"]), _before(tools.log, begun)
+
+        async def run(wanted: list[str]) -> dict[str, CallResult]:
             place = await clean_place(tools, path, snapshot.commit, _needs(tools.log, data["task"]))
-            results = await run_commands(tools, commands, place, "check", begun.seq, agent=VERIFIER)
+            results = await run_commands(tools, wanted, place, "check", begun.seq, agent=VERIFIER)
+            return dict(zip(wanted, results, strict=True))
+
+        try:
+            results = await run(commands)
+            red = [command for command in commands if before[command] and not results[command].ok]
+            # What comes before such a command may have prepared it, so it runs again too.
+            again = await run(commands[: 1 + commands.index(red[-1])]) if red else {}
         finally:
             await to_the_end(discard(tools, path))
-        return Checked(snapshot.tree, commands, tuple(results))
+        flaky = tuple(command for command in red if again[command].ok)
+        last = {**results, **{command: again[command] for command in red}}
+        return Checked(snapshot.tree, tuple(commands), tuple(last.values()), flaky)
     finally:
         # The worktree may be gone by now: its work can land, or be given up, meanwhile.
         await to_the_end(drop_snapshot(git, name, snapshot.commit))
@@ -147,5 +168,9 @@ def letter(checked: Checked, told: Collection[str]) -> str:
         else f"`{command}` does not pass any more:\n{shorten(result.output, REPORT_CHARS)}"
         for command, result in zip(checked.commands, checked.results, strict=True)
         if command in told
+    ]
+    parts += [
+        f"`{command}` failed, and passed on the same files when it was run again. It is run no more beside your work."
+        for command in checked.flaky
     ]
     return "\n\n".join([*parts, "That is of your files as they were at your last step, in a clean checkout."])

@@ -32,7 +32,8 @@ class ChecksState(BaseModel):
 
     `green` says by piece of work and command whether it passed when it ran last, here or as the work asked to land;
     `tree` which tree of a piece of work was checked last; `seconds` how long each command took last. `merges` has the
-    piece of work of each merge, `ran` how many commands the verifier has run.
+    piece of work of each merge, `ran` how many commands the verifier has run. `flaky` are commands that came out one
+    way and the other on the same files: they are run only where work is judged.
     """
 
     works: dict[int, str] = Field(default_factory=dict)
@@ -43,6 +44,7 @@ class ChecksState(BaseModel):
     seconds: dict[str, float] = Field(default_factory=dict)
     merges: dict[int, str] = Field(default_factory=dict)
     ran: int = 0
+    flaky: list[str] = Field(default_factory=list)
 
 
 class ChecksReducer:
@@ -92,6 +94,7 @@ class ChecksReducer:
         if data["tree"] is not None:
             state.tree[run.scope] = data["tree"]
         state.ran += len(data["checks"])
+        state.flaky += [each for each in data.get("flaky", ()) if each not in state.flaky]
         self._ran(state, run.scope, data["checks"])
 
     def _ran(self, state: ChecksState, scope: str, checks: list[dict[str, object]]) -> None:

@@ -78,7 +78,8 @@ class Verifier:
         assert isinstance(tasks, TasksState)
         of_task = tasks.by_worktree.get(worktree)
         every = commands_of(self.log, self.goal_commands(task.goal), of_task, changed.files)
-        commands = [each for each in every if self.state.seconds.get(each, 0.0) <= MOST_SECONDS]
+        slow = {each for each in every if self.state.seconds.get(each, 0.0) > MOST_SECONDS}
+        commands = [each for each in every if each not in slow and each not in self.state.flaky]
         if not commands:
             return
         begun = self.log.post(
@@ -115,9 +116,10 @@ class Verifier:
         told: list[dict[str, object]] = []
         if checked is not None and not why:
             told = turned(self.log, begun, checked)
-            ended |= {"tree": checked.tree, "checks": as_checks(checked.commands, checked.results), "turned": told}
+            ended |= {"tree": checked.tree, "checks": as_checks(checked.commands, checked.results)}
+            ended |= {"turned": told, "flaky": list(checked.flaky)}
         seq = self.log.post("checks.ended", ended, agent=HARNESS, cause=(begun.seq,)).seq
-        if checked is not None and told:
+        if checked is not None and (told or checked.flaky):
             self._tell(begun, checked, seq, told)
 
     def _tell(self, begun: Event, checked: Checked, seq: int, told: Sequence[dict[str, object]]) -> None:
@@ -126,8 +128,9 @@ class Verifier:
         seen = {command: passed for command, _, passed in runs_before(self.log, begun)}
         new = {str(each["command"]) for each in told if seen.get(str(each["command"])) != each["passed"]}
         scope = scope_of(data["goal"], data["task"], data["worktree"])
-        self._drop(data["agent"], "it is so no longer")
-        if new:
+        if told:
+            self._drop(data["agent"], "it is so no longer")
+        if new or checked.flaky:
             self.mailbox.send(
                 VERIFIER,
                 data["agent"],
