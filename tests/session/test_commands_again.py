@@ -22,11 +22,14 @@ from fixtures.model_scripts import Answer, Call, Steps
 from fixtures.model_server import ModelServer, RepairModel, load_repairs
 from fixtures.session_bench import DONE, EDIT, Repo, end, session_on, start
 
+from musecode_jupyter.agents.landing.state import MergesState
 from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.log import EventLog
 from musecode_jupyter.log.events import GENESIS, Event, chain
 from musecode_jupyter.session import GoalSpec, Settings, open_session
 from musecode_jupyter.session.replay import prove
+from musecode_jupyter.session.rerun.log import RerunLog
+from musecode_jupyter.session.rerun.record import Stretch
 from musecode_jupyter.session.rerun.run import check_commands
 
 Records = list[dict[str, Any]]
@@ -370,3 +373,34 @@ def test_a_worker_that_was_stopped_between_two_steps_is_stopped_again_while_the_
     assert mine[-1].kind == "tool.finished"
     proof = check_commands(EventLog.read(session.folder))
     assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def test_after_a_stretch_the_state_is_that_of_the_record_in_whatever_order_it_came_about(tmp_path: Path) -> None:
+    """A merge that a stop gave up is not under way again for an older event; mail is brought before it is settled."""
+
+    def event(seq: int, kind: str, **data: Any) -> Event:
+        return Event(1, seq, "2026-03-02T09:30:00Z", 1, 1, "harness", 0, (), kind, "private", data)
+
+    work = {"goal": 1, "task": None, "agent": "worker-1", "title": "x", "commit": "c", "tree": "t", "base": "b"}
+    merge = [
+        event(1, "merge.enqueued", **work, ref="refs/heads/main", kept="k"),
+        event(2, "merge.checked", merge=1, target="b", tree="t", commit="c", conflicts=[], suspect=[]),
+        event(3, "merge.bounced", merge=1, why="It was cut off before it landed.", kept="k"),
+    ]
+    log = RerunLog(tmp_path, lambda _digest: b"")
+    log.finish([merge[0], merge[2]])
+    log.finish(merge)
+    state = log.state("merges")
+    assert isinstance(state, MergesState)
+    assert state.merges[1].state == "bounced"
+    sent = {"to": "a", "priority": "next", "topic": "t", "text": "x", "reason": "", "claims": [], "asks": False}
+    mail = [
+        event(4, "mail.sent", **sent, reply_to=None),
+        event(5, "mail.delivered", mail=4),
+        event(6, "mail.acknowledged", mail=4),
+    ]
+    start = event(7, "agent.state", state="idle", why="")
+    log = RerunLog(tmp_path, lambda _digest: b"")
+    log.begin([], Stretch(mail[0], None, [*mail[1:], start], cut=True))
+    log.reach(7)
+    log.finish(mail)

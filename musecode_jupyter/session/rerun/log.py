@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from musecode_jupyter.agents.answers import HARNESS
 from musecode_jupyter.agents.prompts import REVIEWERS, WORKER
 from musecode_jupyter.agents.state import AgentsState
-from musecode_jupyter.log.events import Event
+from musecode_jupyter.log.events import Event, parse_json
 from musecode_jupyter.log.fold import Fold
 from musecode_jupyter.log.payload import Payload
 from musecode_jupyter.log.record import checked, redacted
@@ -65,6 +65,10 @@ class RerunLog:
         self.folder = folder
         self.blob = blob
         self._fold = Fold(all_reducers())
+        # The state in the order of the record, up to event `_settled_to`; followed once another order was seen.
+        self._settled = Fold(all_reducers())
+        self._settled_to = 0
+        self._disordered = False
         self._redactor = Redactor()
         self._came: dict[int, Event] = {}
         self._order: list[int] = []
@@ -189,6 +193,7 @@ class RerunLog:
             for letter in [each for each in self._letters if each.data.get("mail") == event.data["mail"]]:
                 self._own(letter)
         self._came[event.seq] = event
+        self._disordered = self._disordered or event.seq < self._newest
         self._newest = max(self._newest, event.seq)
         self._several = self._several or event.kind in _SIDE_BY_SIDE
         if self._order and self._order[-1] > event.seq:
@@ -196,9 +201,20 @@ class RerunLog:
         self._order.append(event.seq)
         self._fold.apply(event)
 
-    def take(self, event: Event) -> None:
-        """Let `event` come about if it has not, in a stretch that is over."""
-        self._come(event)
+    def finish(self, events: Iterable[Event]) -> None:
+        """Let come about what has not of `events`, all of a stretch that is over; the state is that of the record then.
+
+        Where several chains of work were run again, or one was stopped, what came about did so in another order: a
+        merge that was given up would be under way again for an older event of it that comes last.
+        """
+        for event in events:
+            self._come(event)
+        if self._disordered:
+            for event in self.events(since=self._settled_to):
+                self._settled.apply(event)
+            self._settled_to = self._newest
+            self._fold.restore(parse_json(self._settled.states_text().encode("ascii")))
+            self._disordered = False
 
     def bring(self, which: Callable[[Event], bool]) -> None:
         """Let come about what the user and the world bring later in the stretch, of the kind that `which` picks."""

@@ -133,8 +133,7 @@ async def _check(log: EventLog, events: list[Event]) -> CommandProof:
                 f"event {missed.seq}, field kind: recorded {missed.kind!r} of {missed.agent}, which is not issued now",
                 missed.seq,
             )
-        for event in stretch.events:
-            stand_in.take(event)
+        stand_in.finish(stretch.events)
     left = [event for event in events[done:] if event.kind in COMMANDS and issued(event)]
     if left:
         missed = left[0]
