@@ -18,7 +18,7 @@ class Spent(Slice):
     """Micro-dollars, tokens as the server counted them (`estimated_calls` had no usage), calls that were settled.
 
     `reserved` sums the worst cases of those that were settled; `tools` counts calls of tools that began, `processes`
-    those of them that were to start one.
+    those of them that were to start one. `worked` has the seconds in which an agent was at work.
 
     Where the server counted none, but may charge, `microusd` and `input` hold the reserve: after a missing usage, and
     after an attempt or request that broke off.
@@ -36,6 +36,7 @@ class Spent(Slice):
     reserved: int = 0
     tools: int = 0
     processes: int = 0
+    worked: float = 0.0
 
     @property
     def usd(self) -> float:
@@ -64,7 +65,7 @@ class Reserve(BaseModel):
 
 
 class Limit(BaseModel):
-    """Limits of one scope: micro-dollars, tokens, tool calls, model calls (`steps`), hours, processes; None: none."""
+    """Limits of one scope: micro-dollars, tokens, tool and model calls (`steps`), hours, processes, bytes on disk."""
 
     microusd: int | None = None
     tokens: int | None = None
@@ -72,6 +73,7 @@ class Limit(BaseModel):
     steps: int | None = None
     hours: float | None = None
     processes: int | None = None
+    disk: int | None = None
 
 
 class LedgerState(BaseModel):
@@ -79,6 +81,7 @@ class LedgerState(BaseModel):
 
     `tasks` has the task that each agent works on or reviews. `ran` has the seconds of all generations but this one,
     which began at `since` and was last seen at `seen`: the time in which no process has the session open is not in it.
+    `working` has since when each agent that is at work is so.
     """
 
     total: Spent = Field(default_factory=Spent)
@@ -88,6 +91,7 @@ class LedgerState(BaseModel):
     open: dict[int, Reserve] = Field(default_factory=dict)
     limits: dict[str, Limit] = Field(default_factory=dict)
     tasks: dict[str, int] = Field(default_factory=dict)
+    working: dict[str, str] = Field(default_factory=dict)
     ran: float = 0.0
     since: str = ""
     seen: str = ""
@@ -144,6 +148,7 @@ class LedgerReducer:
         {
             *("model.requested", "model.retried", "model.completed", "model.failed", "model.abandoned"),
             *("session.opened", "session.resumed", "session.forked", "budget.set", "tool.started"),
+            "agent.state",
             *_WORK,
         }
     )
@@ -154,6 +159,8 @@ class LedgerReducer:
     def apply(self, state: LedgerState, event: Event) -> None:
         data = event.data
         if event.kind in {"session.opened", "session.resumed"}:
+            for agent in list(state.working):
+                _rests(state, agent, state.seen)
             if state.since:
                 state.ran += seconds_between(state.since, datetime.fromisoformat(state.seen))
             state.since = event.ts
@@ -186,7 +193,16 @@ class LedgerReducer:
             for spent in state.spent_by(event.agent, state.tasks.get(event.agent), event.ts[:10]):
                 spent.tools += 1
                 spent.processes += data["effect"] == "process"
+        elif event.kind == "agent.state":
+            if data["state"] == "running":
+                state.working.setdefault(event.agent, event.ts)
+            else:
+                _rests(state, event.agent, event.ts)
         elif event.kind in _WORK:
+            for agent in list(state.working):
+                # What it did so far counts for what it worked on so far.
+                _rests(state, agent, event.ts)
+                state.working[agent] = event.ts
             _work(state, event.kind, data)
         if event.kind in self.kinds:
             state.seen = event.ts
@@ -200,6 +216,14 @@ def _work(state: LedgerState, kind: str, data: Mapping[str, Any]) -> None:
             state.tasks[data["agent"]] = data["task"]
     else:
         state.tasks = {agent: task for agent, task in state.tasks.items() if task != data["task"]}
+
+
+def _rests(state: LedgerState, agent: str, at: str) -> None:
+    """The agent is at work no more, or at something else, as of a time."""
+    since = state.working.pop(agent, "")
+    if since:
+        for spent in state.spent_by(agent, state.tasks.get(agent), at[:10]):
+            spent.worked += seconds_between(since, datetime.fromisoformat(at))
 
 
 def seconds_between(start: str, end: datetime) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from musecode_jupyter.guard.ledger import LedgerState, Limit, Spent
+from musecode_jupyter.guard.ledger import LedgerState, Limit, Spent, seconds_between
 from musecode_jupyter.runtime.errors import BudgetExceeded
 from musecode_jupyter.runtime.money import in_usd
 
@@ -17,6 +17,7 @@ DIMENSIONS = {
     "steps": "model calls",
     "hours": "hours",
     "processes": "processes",
+    "disk": "bytes on disk",
 }
 """What a budget may limit, each with its unit as the user reads it."""
 
@@ -78,15 +79,18 @@ def scopes_of(ledger: LedgerState, agent: str) -> list[Scope]:
     return [_scope(ledger, key, limit) for key, limit in _limits_for(ledger, agent)]
 
 
-def check_step(ledger: LedgerState, agent: str, now: datetime) -> None:
-    """Raise BudgetExceeded where no tool call, process or hour is left to `agent` (money, tokens: `check_scopes`)."""
+def check_step(ledger: LedgerState, agent: str, now: datetime, disk: int = 0) -> None:
+    """Raise BudgetExceeded where no tool call, process, hour or byte is left to `agent` (else: `check_scopes`).
+
+    `disk` are the bytes that the session holds on disk.
+    """
     for key, limit in _limits_for(ledger, agent):
-        used = used_of(ledger, key, now)
-        for name in ("calls", "processes", "hours"):
+        used = used_of(ledger, key, now) | {"disk": disk}
+        for name in ("calls", "processes", "hours", "disk"):
             most = getattr(limit, name)
             if most is not None and used[name] >= most:
                 raise BudgetExceeded(
-                    f"{used[name]:.3g} of {most:g} {DIMENSIONS[name]} ({named(key)}) are used. {_remedy(key)}",
+                    f"{number(name, used[name])} of {amount(name, most)} ({named(key)}) are used. {_remedy(key)}",
                     scope=f"{key.split()[0]} {name}",
                 )
 
@@ -99,9 +103,32 @@ def used_of(ledger: LedgerState, key: str, now: datetime) -> dict[str, float]:
         "tokens": spent.tokens + sum(ledger.open[seq].tokens for seq in waiting),
         "calls": spent.tools,
         "steps": spent.calls + spent.failed + len(waiting),
-        "hours": ledger.seconds(now) / 3600,
+        "hours": _seconds(ledger, key, spent, now) / 3600,
         "processes": spent.processes,
     }
+
+
+def amount(name: str, value: float) -> str:
+    """A limit of a dimension, with its unit."""
+    return f"{value / 1e6:g} MB on disk" if name == "disk" else f"{value:g} {DIMENSIONS[name]}"
+
+
+def number(name: str, value: float) -> str:
+    """What is used of a dimension, in the unit of `amount`."""
+    return f"{value / 1e6:.3f}" if name == "disk" else f"{value:.3g}"
+
+
+def _seconds(ledger: LedgerState, key: str, spent: Spent, now: datetime) -> float:
+    """Of the session: in which a process has it open; of an agent or a task: in which agents were at work on it."""
+    what, _, name = key.partition(" ")
+    if what == "session":
+        return ledger.seconds(now)
+    mine = [
+        since
+        for agent, since in ledger.working.items()
+        if name == (agent if what == "agent" else str(ledger.tasks.get(agent)))
+    ]
+    return spent.worked + sum(seconds_between(since, now) for since in mine)
 
 
 def _limits_for(ledger: LedgerState, agent: str) -> list[tuple[str, Limit]]:

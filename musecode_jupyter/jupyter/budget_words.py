@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from musecode_jupyter.jupyter.host import Host
@@ -11,9 +12,11 @@ from musecode_jupyter.session.settings import parse_usd
 
 USAGE = (
     "%muse budget takes nothing, `none`, or limits of the whole session: %muse budget 5usd --tokens 1000000 "
-    "(--calls N, --steps N, --hours H, --processes N); with --agent NAME or --task N they are its own, with --day all "
-    "sessions' of a day."
+    "(--calls N, --steps N, --hours H, --processes N, --disk 2GB); with --agent NAME or --task N they are its own, "
+    "with --day all sessions' of a day."
 )
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)(MB|GB|TB)", re.IGNORECASE)
+_UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12}
 _NUMBERS = {"--tokens", "--calls", "--steps", "--processes", "--task"}
 
 
@@ -40,6 +43,9 @@ def _limits(words: list[str]) -> dict[str, Any]:
             found[name] = int(left.pop(0))
         elif word == "--agent" and value and name not in found:
             found[name] = left.pop(0)
+        elif word == "--disk" and name not in found and (size := _SIZE.fullmatch(value)):
+            left.pop(0)
+            found[name] = int(float(size[1]) * _UNITS[size[2].upper()])
         elif word == "--hours" and name not in found and _is_number(value):
             found[name] = float(left.pop(0))
         elif not word.startswith("-") and "usd" not in found:

@@ -621,8 +621,11 @@ class BudgetSet(Payload):
     tokens: int | None = None
     calls: int | None = Field(default=None, description="tool calls")
     steps: int | None = Field(default=None, description="model calls")
-    hours: float | None = Field(default=None, description="in which a process has the session open")
+    hours: float | None = Field(
+        default=None, description="in which a process has the session open; of an agent or task: of work"
+    )
     processes: int | None = Field(default=None, description="processes that tools start")
+    disk: int | None = Field(default=None, description="bytes that the session's folder and worktrees hold")
 
 
 class BudgetExceededEvent(Payload):

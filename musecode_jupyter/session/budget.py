@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from musecode_jupyter.agents.tasks.state import TasksState
 from musecode_jupyter.guard.ledger import Limit
-from musecode_jupyter.guard.scopes import DIMENSIONS, Scope, named, used_of
+from musecode_jupyter.guard.scopes import DIMENSIONS, Scope, amount, named, number, used_of
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.runtime.money import MICRO, limit_microusd
 from musecode_jupyter.session.day import KEY, write_limit
@@ -25,15 +25,17 @@ async def set_budget(
     steps: int | None = None,
     hours: float | None = None,
     processes: int | None = None,
+    disk: int | None = None,
     agent: str | None = None,
     task: int | None = None,
     day: bool = False,
 ) -> None:
     """Limit what the session, or an agent or a task of it, may use in all; None leaves a limit as it is.
 
-    USD, tokens, tool calls, model calls (`steps`), hours in which a process has the session open, processes that tools
-    start. Hours are the session's alone. With `day` it is what all sessions of this home may use on one day (UTC), in
-    money and tokens; it holds in this session from now on, and in others once they are opened.
+    USD, tokens, tool calls, model calls (`steps`), hours in which a process has the session open (of an agent or task:
+    in which agents were at work on it), processes that tools start, bytes that the session's folder and worktrees hold
+    (the session's alone; looked at before each step, so that one command may go beyond it). With `day` it is what all
+    sessions of this home may use on one day (UTC), in money and tokens; it holds in each of them from its next request.
 
     Raises UsageProblem if nothing is given, a limit is none or used up already, or the agent or task is not there.
     """
@@ -45,16 +47,21 @@ async def set_budget(
         "steps": steps,
         "hours": hours,
         "processes": processes,
+        "disk": disk,
     }
     given = {name: value for name, value in every.items() if value is not None}
     if not given:
-        raise UsageProblem("What is the limit? Give money, tokens or both; or calls, model calls, hours, processes.")
+        raise UsageProblem(
+            "What is the limit? Give money, tokens or both; or calls, model calls, hours, processes, disk."
+        )
     if key == KEY:
-        if {"calls", "steps", "hours", "processes"} & given.keys():
+        if {"calls", "steps", "hours", "processes", "disk"} & given.keys():
             raise UsageProblem("A day is limited in money and tokens: leave the others out.")
         await core.day.refresh(always=True)
-    if hours is not None and key != "session":
-        raise UsageProblem("--hours limits the whole session: leave --agent and --task out.")
+    if disk is not None and key != "session":
+        raise UsageProblem("--disk limits the whole session: leave --agent and --task out.")
+    if disk is not None:
+        await core.disk.refresh(always=True)
     used = _used(core, key)
     for name, value in given.items():
         unit, before = DIMENSIONS[name], used[name] / MICRO if name == "microusd" else used[name]
@@ -118,7 +125,7 @@ def _used(core: SessionCore, key: str) -> dict[str, float]:
     if key == KEY:
         microusd, tokens = core.day.used()
         return {"microusd": microusd, "tokens": tokens}
-    return used_of(core.ledger, key, core.now())
+    return used_of(core.ledger, key, core.now()) | {"disk": core.disk.held}
 
 
 def _line(core: SessionCore, key: str, limit: Limit) -> str:
@@ -128,10 +135,10 @@ def _line(core: SessionCore, key: str, limit: Limit) -> str:
         f"{money} USD, no limit" if limit.microusd is None else f"{money} of {limit.microusd / MICRO:g} USD",
         f"{used['tokens']} tokens, no limit" if limit.tokens is None else f"{used['tokens']} of {limit.tokens} tokens",
     ]
-    for name in ("calls", "steps", "hours", "processes"):
+    for name in ("calls", "steps", "hours", "processes", "disk"):
         most = getattr(limit, name)
         if most is not None:
-            parts.append(f"{used[name]:.3g} of {most:g} {DIMENSIONS[name]}")
+            parts.append(f"{number(name, used[name])} of {amount(name, most)}")
     return "; ".join(parts)
 
 

@@ -51,6 +51,7 @@ from musecode_jupyter.session.claims import heed, send_corrections
 from musecode_jupyter.session.clauses import hide_held
 from musecode_jupyter.session.crew import LEAD_NAME, make_agents, make_crew, take_up, take_up_steps
 from musecode_jupyter.session.day import Day
+from musecode_jupyter.session.disk_use import DiskUse
 from musecode_jupyter.session.drafts import Drafts
 from musecode_jupyter.session.goal_queue import GoalQueue, waits
 from musecode_jupyter.session.goal_watch import check_progress, share, warn
@@ -116,6 +117,7 @@ class SessionCore:
         self._effects = effects
         self._home = settings.home_or_default()
         self.day = Day(self)
+        self.disk = DiskUse(self)
         environ = effects.environ()
         endpoint = settings.endpoint(environ)
         info = settings.info(endpoint)
@@ -645,7 +647,8 @@ class SessionCore:
             self._rest(task.goal)
             check_limits(self.record(task.goal), self._effects.now(), share(self, task.goal))
             check_progress(self, task)
-        check_step(self.ledger, task.agent, self._effects.now())
+        await self.disk.refresh()
+        check_step(self.ledger, task.agent, self._effects.now(), self.disk.held)
         send_corrections(self)
         await asyncio.gather(self.batches.before_step(task), self.verifier.before_step(task))
         self.crew.before_step(task)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from musecode_jupyter.guard.ledger import LedgerReducer, LedgerState
-from musecode_jupyter.guard.scopes import check_scopes, check_step, scopes_of
+from musecode_jupyter.guard.scopes import check_scopes, check_step, scopes_of, used_of
 from musecode_jupyter.log.events import SCHEMA_VERSION, Event
 from musecode_jupyter.runtime.errors import BudgetExceeded
 
@@ -24,10 +24,11 @@ class Calls:
 
     def __init__(self) -> None:
         self.reducer, self.ledger, self.seq = LedgerReducer(), LedgerState(), 0
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
 
     def happens(self, kind: str, by: str, /, **data: Any) -> int:
         self.seq += 1
-        at = "2026-01-01T00:00:00+00:00"
+        at = self.now.isoformat()
         self.reducer.apply(self.ledger, Event(SCHEMA_VERSION, self.seq, at, 1, self.seq, by, 0, (), kind, "", data))
         return self.seq
 
@@ -120,3 +121,43 @@ def test_each_dimension_ends_what_comes_next(limit: dict[str, float], says: str)
     with pytest.raises(BudgetExceeded, match=says) as caught:
         next_step()
     assert caught.value.scope == f"session {next(iter(limit))}"
+
+
+def test_hours_of_agents_and_tasks_are_those_of_work() -> None:
+    """An agent that waits uses none; what it works on next begins with none; a restart ends what ran."""
+    calls, begun = Calls(), datetime(2026, 1, 1, tzinfo=UTC)
+
+    def at(hours: float, kind: str, by: str, **data: Any) -> None:
+        calls.now = begun + timedelta(hours=hours)
+        calls.happens(kind, by, **data)
+
+    def used(hours: float) -> tuple[float, float, float]:
+        return tuple(
+            round(used_of(calls.ledger, key, begun + timedelta(hours=hours))["hours"], 9)
+            for key in ("agent worker-1", "task 7", "task 8")
+        )  # type: ignore[return-value]
+
+    at(0, "session.opened", "")
+    at(1, "task.leased", "harness", task=7, agent="worker-1", goal=1, text="x")
+    at(1, "agent.state", "worker-1", state="running", why="")
+    assert used(3) == (2, 2, 0)
+    at(4, "agent.state", "worker-1", state="waiting", why="")
+    assert used(9) == (3, 3, 0)
+    at(9, "agent.state", "worker-1", state="running", why="")
+    at(10, "task.leased", "harness", task=8, agent="worker-1", goal=1, text="y")
+    at(12, "tool.started", "worker-1", effect="read", call=1)
+    assert used(13) == (7, 4, 3)
+    # Killed after the last event; nothing is at work until it goes on.
+    at(20, "session.resumed", "")
+    assert used(25) == (6, 4, 2)
+    calls.happens("budget.set", "user", scope="task", name="8", microusd=None, tokens=None, hours=2.0)
+    with pytest.raises(BudgetExceeded, match=r"2 of 2 hours \(task 8\) are used"):
+        check_step(calls.ledger, "worker-1", begun + timedelta(hours=25))
+
+
+def test_bytes_on_disk_end_what_comes_next() -> None:
+    calls = Calls()
+    calls.happens("budget.set", "user", scope="session", name="", microusd=None, tokens=None, disk=2_000_000)
+    check_step(calls.ledger, "lead", datetime(2026, 1, 1, tzinfo=UTC), 1_999_999)
+    with pytest.raises(BudgetExceeded, match=r"2\.500 of 2 MB on disk \(this session\) are used"):
+        check_step(calls.ledger, "lead", datetime(2026, 1, 1, tzinfo=UTC), 2_500_000)

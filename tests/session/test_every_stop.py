@@ -15,6 +15,7 @@ from fixtures.session_bench import CHECK, DONE, EDIT, Repo, end, only, run_of, s
 from musecode_jupyter.log.kinds import GoalStopped
 from musecode_jupyter.session import GoalHandle, GoalSpec, Session, goal_watch
 from musecode_jupyter.session.budget import clear_budget, set_budget
+from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.replay import prove
 
 LOOK = Answer("I look.", [Call("read", {"path": "answer.txt"})])
@@ -39,6 +40,16 @@ def limited(**limits: Any) -> Callable[[Session, Repo], None]:
 def unlimited(session: Session, _handle: GoalHandle, _repo: Repo) -> None:
     """The user takes the limits of all scopes away."""
     session.call(clear_budget)
+
+
+def little_disk(session: Session, _repo: Repo) -> None:
+    """A megabyte more than there is now."""
+
+    async def limit(core: SessionCore) -> None:
+        await core.disk.refresh(always=True)
+        await set_budget(core, disk=core.disk.held + 1_000_000)
+
+    session.call(limit)
 
 
 def in_the_way(_session: Session, repo: Repo) -> None:
@@ -79,6 +90,13 @@ STOPS = {
         "processes",
         [run_of("echo 1"), run_of("echo 2"), EDIT, DONE],
         before=limited(processes=2),
+        remedy=unlimited,
+    ),
+    "budget of disk": Stop(
+        "budget",
+        "MB on disk",
+        [run_of("head -c 3000000 /dev/zero > big; sync big"), run_of("rm big"), EDIT, DONE],
+        before=little_disk,
         remedy=unlimited,
     ),
     "stalled without a call": Stop("stalled", "3 turns without", [DONE, DONE, DONE, EDIT, DONE]),

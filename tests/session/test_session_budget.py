@@ -102,7 +102,8 @@ def test_a_day_has_a_budget_over_all_sessions(repo: Repo) -> None:
         ({"tokens": -1}, "-1 tokens is"),
         ({"tokens": 5, "agent": "nobody"}, "There is no agent 'nobody'"),
         ({"tokens": 5, "task": 7}, "There is no task 7"),
-        ({"hours": 1.0, "agent": "lead"}, "--hours limits the whole session"),
+        ({"disk": 1, "agent": "lead"}, "--disk limits the whole session"),
+        ({"disk": 1}, "bytes on disk are used or reserved already"),
     ],
 )
 def test_what_is_no_limit_is_said_in_a_line(repo: Repo, limits: dict[str, float], says: str) -> None:
