@@ -12,12 +12,13 @@ from fixtures.written_log import START, Entry, completed, requested, write_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from musecode_jupyter.guard.ledger import LedgerState
+from musecode_jupyter.guard.ledger import LedgerReducer, LedgerState, Spent
 from musecode_jupyter.log import EventLog
+from musecode_jupyter.log.events import SCHEMA_VERSION, Event
 from musecode_jupyter.log.fold import Fold
+from musecode_jupyter.log.kinds import KINDS
 from musecode_jupyter.session.cost import CostReport, report
 from musecode_jupyter.session.day import spent_on
-from musecode_jupyter.session.reducers import all_reducers
 from musecode_jupyter.session.summary import summarise
 from musecode_jupyter.session.totals import Totals
 
@@ -84,53 +85,72 @@ def entries_of(calls: list[dict[str, Any]]) -> list[Entry]:
     return made
 
 
-@settings(max_examples=30, deadline=None)
+def events_of(calls: list[dict[str, Any]]) -> list[Event]:
+    """The same in memory, as a reader has them."""
+    now, made = START, []
+    for seq, entry in enumerate(entries_of(calls), 1):
+        now += timedelta(seconds=entry.after)
+        assert not callable(entry.data)
+        data = KINDS[entry.kind].model_validate(dict(entry.data)).model_dump()
+        made.append(Event(SCHEMA_VERSION, seq, now.isoformat(), 1, seq, entry.agent, 0, (), entry.kind, "", data))
+    return made
+
+
+@settings(max_examples=60, deadline=None)
 @given(CALLS)
 def test_every_sum_of_a_random_log_is_that_of_its_events_to_the_micro_dollar(calls: list[dict[str, Any]]) -> None:
+    events = events_of(calls)
+    spent: Counter[str] = Counter()
+    for event in events:
+        if event.kind.startswith("model.") and "cost_microusd" in event.data:
+            spent[event.agent] += event.data["cost_microusd"]
+    found: list[CostReport] = []
+    ledgers: list[LedgerState] = []
+    headers: list[dict[str, Any]] = []
+    # Three times: what is found is a function of the log.
+    for _ in range(3):
+        fold, header = Fold([LedgerReducer()]), Totals()
+        for event in events:
+            fold.apply(event)
+            header.add(summarise(event))
+        ledger = fold.state("ledger")
+        assert isinstance(ledger, LedgerState)
+        ledgers.append(ledger)
+        found.append(report(events))
+        headers.append(header.header())
+    assert ledgers[0] == ledgers[1] == ledgers[2]
+    assert found[0] == found[1] == found[2]
+    assert headers[0] == headers[1] == headers[2]
+    ledger, costs = ledgers[0], found[0]
+    assert costs.total.microusd == ledger.total.microusd == spent.total()
+    assert headers[0]["usd"] == spent.total() / 1e6
+    assert sum(each.microusd for each in ledger.by_day.values()) == spent.total()
+    for name, mine in ledger.by_agent.items():
+        one = costs.agents[name]
+        for each in ("microusd", "reserved", "calls", "failed", "input", "cached", "output"):
+            assert getattr(one, each) == getattr(mine, each), each
+        assert one.microusd == spent[name]
+    assert sum(each.microusd for each in costs.tiers.values()) == spent.total()
+
+
+@settings(max_examples=8, deadline=None)
+@given(CALLS)
+def test_a_day_reads_the_same_off_the_end_of_a_journal(calls: list[dict[str, Any]]) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "s"
         write_log(path, entries_of(calls))
-        spent: Counter[str] = Counter()
-        days: Counter[str] = Counter()
+        fold = Fold([LedgerReducer()])
         asked_on: dict[int, str] = {}
         for event in EventLog.read(path).events():
             asked_on[event.seq] = event.ts[:10]
-            if event.kind.startswith("model.") and "cost_microusd" in event.data:
-                spent[event.agent] += event.data["cost_microusd"]
-                days[event.ts[:10]] += event.data["cost_microusd"]
-        found: list[CostReport] = []
-        ledgers: list[LedgerState] = []
-        headers: list[dict[str, Any]] = []
-        # Three times: what is found is a function of the log.
-        for _ in range(3):
-            fold, header = Fold(all_reducers()), Totals()
-            events = list(EventLog.read(path).events())
-            for event in events:
-                fold.apply(event)
-                header.add(summarise(event))
-            ledger = fold.state("ledger")
-            assert isinstance(ledger, LedgerState)
-            ledgers.append(ledger)
-            found.append(report(events))
-            headers.append(header.header())
-        assert ledgers[0] == ledgers[1] == ledgers[2]
-        assert found[0] == found[1] == found[2]
-        assert headers[0] == headers[1] == headers[2]
-        ledger, costs = ledgers[0], found[0]
-        assert costs.total.microusd == ledger.total.microusd == spent.total()
-        assert headers[0]["usd"] == spent.total() / 1e6
-        for name, mine in ledger.by_agent.items():
-            one = costs.agents.get(name)
-            assert one is not None
-            for field in ("microusd", "reserved", "calls", "failed", "input", "cached", "output"):
-                assert getattr(one, field) == getattr(mine, field), field
-            assert one.microusd == spent[name]
-        assert sum(each.microusd for each in costs.tiers.values()) == spent.total()
+            fold.apply(event)
+        ledger = fold.state("ledger")
+        assert isinstance(ledger, LedgerState)
         for day in {f"{START + timedelta(days=n):%Y-%m-%d}" for n in range(6)}:
-            mine_that_day = ledger.by_day.get(day)
+            mine = ledger.by_day.get(day, Spent())
             # What is under way counts with its reserve, on the day that is looked at from.
             waiting = [reserve for seq, reserve in ledger.open.items() if asked_on[seq] >= day]
             assert spent_on(path, day) == (
-                days[day] + sum(each.microusd for each in waiting),
-                (mine_that_day.tokens if mine_that_day else 0) + sum(each.tokens for each in waiting),
+                mine.microusd + sum(each.microusd for each in waiting),
+                mine.tokens + sum(each.tokens for each in waiting),
             )
