@@ -419,7 +419,11 @@ class Session:
 
     def handle(self, number: int) -> GoalHandle:
         """Handle of goal `number`."""
-        return GoalHandle(self, number, self.read(lambda core: core.goals.goals[number].text))
+        def text(core: SessionCore) -> str:
+            waiting = core.queue.state.waiting.get(number)
+            return core.goals.goals[core.queue.number(number)].text if waiting is None else str(waiting["text"])
+
+        return GoalHandle(self, number, self.read(text))
 
     def resume_goal(self, number: int) -> str:
         """Go on with goal `number`; returns what the user should know about where it lands, or nothing."""

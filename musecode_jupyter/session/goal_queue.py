@@ -26,6 +26,8 @@ class GoalQueue:
 
     def __init__(self, core: SessionCore) -> None:
         self._core = core
+        # Held while the next one is being begun: its plan may wait for the user's answer first.
+        self._turn = asyncio.Lock()
         self._arrived: dict[int, asyncio.Event] = {}
         core.log.on_durable(self._saw)
 
@@ -72,21 +74,37 @@ class GoalQueue:
         core = self._core
         if not self.state.waiting or core.closing or core.busy or core.starting or core.asking:
             return
+        if self._turn.locked():
+            return
         active = core.goals.active
         if active is None or core.record(active).final:
             core.begin(self.begin_next(), "the queue")
 
     async def begin_next(self) -> int | None:
         """Begin the first that can begin; those that cannot are dropped, and the user is told why."""
+        async with self._turn:
+            return await self._begin_next()
+
+    async def _begin_next(self) -> int | None:
         core = self._core
-        async with core.start_lock:
-            while self.state.waiting and not (core.busy or core.closing or core.asking):
-                number = next(iter(self.state.waiting))
-                try:
-                    return await goals.set_goal(core, from_data(self.state.waiting[number]), queued=number)
-                except LogError:
-                    raise
-                except MuseError as problem:
+        while self.state.waiting and not (core.busy or core.closing or core.asking):
+            number = next(iter(self.state.waiting))
+            spec = from_data(self.state.waiting[number])
+            try:
+                # The ground of a plan has moved, most likely: whoever is to say whether it is run all the same may take
+                # their time, in which others may begin.
+                moved = [] if spec.plan is None else await core.plans.still_holds(spec.plan, spec)
+                async with core.start_lock:
+                    if core.busy or core.closing or core.asking or number not in self.state.waiting:
+                        continue
+                    goal = await goals.set_goal(core, spec, queued=number)
+                if spec.plan is not None:
+                    await core.plans.ran(spec.plan, goal, moved)
+                return goal
+            except LogError:
+                raise
+            except MuseError as problem:
+                if number in self.state.waiting:
                     await self.drop(number, str(problem))
                     core.notices.append(f"Queued goal {number} could not begin: {problem}")
         return None

@@ -391,19 +391,35 @@ class Plans:
         return found
 
     async def run(self, plan: int, wanted: GoalSpec) -> int:
-        """Start a goal that does what the approved plan says; returns its number.
+        """Start a goal that does what the approved plan says, or queue it while one runs; returns its number.
 
         `wanted` has its limits, and, if they are given, other checks than the plan's and the number of workers.
         """
-        # What a plan says holds for the ground as it is now: it is not queued.
-        self._core.no_running_goal()
+        core = self._core
+        if core.asking:
+            core.no_running_goal()
         text, verify, tasks, moved = await self.to_run(plan)
         workers = wanted.workers if wanted.workers > 1 else min(len(tasks), MOST_WORKERS)
-        spec = replace(wanted, text=text, verify=wanted.verify or verify, tasks=tasks, workers=workers)
-        goal = await self._core.set_goal(spec)
+        spec = replace(wanted, text=text, verify=wanted.verify or verify, tasks=tasks, workers=workers, plan=plan)
+        goal = await core.set_goal(spec)
+        if goal in core.goals.goals:
+            await self.ran(plan, goal, moved)
+        return goal
+
+    async def ran(self, plan: int, goal: int, moved: list[str]) -> None:
+        """Write down that a goal has begun which does what the plan says; `moved` of its ground, and the user knew."""
         run = {"plan": plan, "version": self.record(plan).version, "goal": goal, "moved": moved}
         await self._core.log.append("plan.run", run, agent="user", cause=(plan, goal))
-        return goal
+
+    async def still_holds(self, plan: int, spec: GoalSpec) -> list[str]:
+        """What of the ground of a plan that was queued has moved by now, where it is run all the same.
+
+        Raises UsageProblem where it is another plan by now, or not approved any more; Denied as `to_run`.
+        """
+        text, _, tasks, moved = await self.to_run(plan)
+        if (text, tasks) != (spec.text, spec.tasks):
+            raise UsageProblem(f"Plan {plan} was changed while it waited: `%goal --plan` runs it as it is now.")
+        return moved
 
     async def save(self, plan: int, path: str) -> str:
         """Copy the newest version as Markdown to `path` in the repository, if the user or a rule says so.

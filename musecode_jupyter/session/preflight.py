@@ -47,7 +47,7 @@ class GoalSpec:
     With more than one of `workers`, the most that work side by side, or with `tasks` given, the goal is worked on as
     a graph of tasks. `shadow` lets a folder that is in no repository get a private one outside it. `base` is one of
     `BASES`: from the last commit, or from the files as they are; None asks where somebody can be asked. `draft` is the
-    number of the draft whose clauses the user has confirmed.
+    number of the draft whose clauses the user has confirmed, `plan` that of the plan whose tasks these are.
     """
 
     text: str
@@ -63,6 +63,7 @@ class GoalSpec:
     base: str | None = None
     clauses: ClauseOptions = field(default_factory=ClauseOptions)
     draft: int | None = None
+    plan: int | None = None
 
     @property
     def limits(self) -> Limits:

@@ -345,3 +345,37 @@ def test_what_the_explorer_read_counts_and_what_is_not_committed_is_told(repo: R
     proof = prove(folder)
     assert proof.ok, proof.problem
     assert not proof.unchecked
+
+
+def test_a_plan_that_is_run_while_a_goal_runs_waits_its_turn_and_its_ground_is_looked_at_then(repo: Repo) -> None:
+    """It was refused: the user had to come back when the goal had ended."""
+    author = Author([proposing(step("one")), PLANNED], work=MEND)
+    running = Held([edit("answer.txt", "wrong", "right"), Answer("Done.")], hold=0)
+
+    def model(request: ParsedRequest) -> Answer:
+        mine = any(item.get("text", "").startswith("Goal: say right") for item in request.items)
+        return running(request) if mine else author(request)
+
+    with ModelServer(model) as server, session_on(server.base_url, repo.root) as session:
+        plan = session.start_plan("mend it")
+        plan.wait(DEADLINE_S)
+        plan.approve()
+        first = start(session)
+        running.wait()
+        queued = plan.run(GoalSpec("", (), steps=50))
+        again = plan.run()
+        assert (queued.status, again.status) == ("queued", "queued")
+        assert only(list(session.events()), "plan.run") == []
+        running.release()
+        assert end(first).met
+        result = end(queued)
+        assert result.met, result.why
+        # What it is to do is done by now, so that nothing is left to run a second time.
+        assert end(again).status in {"blocked", "met", "cleared"}
+        run, *_ = only(list(session.events()), "plan.run")
+        folder = session.folder
+    assert run.data["goal"] == queued.number
+    assert run.data["moved"][0].startswith("the last commit is ")
+    assert repo.read("one.txt") + repo.read("answer.txt") == "right\nright\n"
+    proof = prove(folder)
+    assert proof.ok, proof.problem
