@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -306,10 +307,16 @@ def _rewind(host: Host, rest: str) -> None:
 
 
 def _cost(host: Host, _rest: str) -> None:
-    print(host.opened().cost.text())
-    before = host.opened().read(lambda core: before_fork_text(lineage_of(core)))
-    if before:
-        print(before)
+    report = host.opened().cost
+    before = visible_text(host.opened().read(lambda core: before_fork_text(lineage_of(core))))
+    text = "\n".join(filter(None, [visible_text(report.text()), before]))
+    if host.in_kernel:
+        from IPython.display import display
+
+        table = report._repr_html_() + (f"<p>{escape(before)}</p>" if before else "")
+        display({"text/plain": text, "text/html": table}, raw=True)
+    else:
+        print(text)
 
 
 def _pin(host: Host, rest: str, *, pinned: bool = True) -> None:

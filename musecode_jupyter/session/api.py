@@ -419,6 +419,7 @@ class Session:
 
     def handle(self, number: int) -> GoalHandle:
         """Handle of goal `number`."""
+
         def text(core: SessionCore) -> str:
             waiting = core.queue.state.waiting.get(number)
             return core.goals.goals[core.queue.number(number)].text if waiting is None else str(waiting["text"])

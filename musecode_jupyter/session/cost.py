@@ -18,6 +18,7 @@ from musecode_jupyter.models.catalogue import contributor_price, cost, tier_of
 from musecode_jupyter.models.types import Usage
 from musecode_jupyter.runtime.money import in_usd, spent_microusd
 from musecode_jupyter.session.export.source import EventSource
+from musecode_jupyter.session.visible import visible_text
 from musecode_jupyter.skills.goal_state import GoalsReducer, GoalsState
 
 _FILES_TOLD = 5
@@ -156,8 +157,10 @@ class CostReport:
             for name, each in sums:
                 money = (usd(each.microusd), usd(each.reserved), usd(each.estimated))
                 cells = (*money, each.calls, each.failed, each.input, each.cached, each.output)
-                rows.append(f"<tr><td>{escape(name)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+                rows.append(
+                    f"<tr><td>{escape(visible_text(name))}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+                )
+        notes = "".join(f"<p>{escape(visible_text(note))}</p>" for note in self.notes)
         return f"<table>{''.join(rows)}</table>{notes}"
 
     def _agent(self, name: str) -> str:

@@ -138,12 +138,6 @@ def test_cell_form_takes_the_text_as_it_is(finished: Kernel) -> None:
             "claims",
             r"^\d+  verified  test result, harness, since event \d+: `[^`]+` passed on tree \w{10}\n   this program",
         ),
-        (
-            "cost",
-            r"(?m)^lead: .*\ntotal: \d+\.\d{6} of \d+\.\d{6} USD reserved, \d+ calls, \d+ tokens in \(\d+% cached\), "
-            r"\d+ out\n"
-            r"by goal:\n  goal \d+ \(.*\): .*\nby tier:\n  standard, muse-spark-1\.3: .*\n",
-        ),
         ("sessions", r"^\S+  live +\d+ events  met +/"),
         ("sessions --workspace", r"^\S+  live +\d+ events  met +/"),
         ("sessions --workspace /nowhere", r"^No sessions of /nowhere in /"),
@@ -161,6 +155,14 @@ def test_words_after_muse_print_text(finished: Kernel, line: str, expected: str)
     assert re.search(expected, cell.stdout), cell.stdout
     assert cell.stderr == ""
     assert cell.result is None
+
+
+def test_costs_are_a_table_and_text(finished: Kernel) -> None:
+    expected = (
+        r"(?m)^lead: .*\ntotal: \d+\.\d{6} of \d+\.\d{6} USD reserved, \d+ calls, \d+ tokens in \(\d+% cached\), "
+        r"\d+ out\nby goal:\n  goal \d+ \(.*\): .*\nby tier:\n  standard, muse-spark-1\.3: .*\n"
+    )
+    assert re.search(expected, _cost_text(finished))
 
 
 def test_show_of_a_file_change_holds_its_diff(finished: Kernel) -> None:
@@ -235,9 +237,7 @@ def test_going_back_in_time(repository: Path, start_kernel: StartKernel) -> None
     assert re.search(
         rf"rewound to event {changed_at} of session {fork[2]}", kernel.run("%muse timeline --kind session").stdout
     )
-    assert re.search(
-        rf"(?m)^of this before the fork, and spent by session {fork[2]}: ", kernel.run("%muse cost").stdout
-    )
+    assert re.search(rf"(?m)^of this before the fork, and spent by session {fork[2]}: ", _cost_text(kernel))
     assert "the chain is whole" in kernel.run("%muse verify").stdout
     assert re.search(rf"(?m)^{fork[2]} .*\(rewound, goes on in \S+\)$", kernel.run("%muse sessions").stdout)
     assert "\n  paused: the session was forked\n" in kernel.run("%goal").stdout
@@ -732,3 +732,15 @@ def test_settings_of_ipython_are_overridden_by_the_environment(tmp_path: Path, s
     kernel.run("import os; del os.environ['MUSECODE_MODEL']")
     kernel.run("%muse ask why")
     assert "muse-spark-1.2" in kernel.run("%muse agents").stdout
+
+
+def _cost_text(kernel: Kernel) -> str:
+    """The costs as text; the same is shown as a table, and both say the same every time."""
+    (shown,) = kernel.run("%muse cost").displays
+    (again,) = kernel.run("%muse cost").displays
+    assert shown == again
+    assert set(shown) == {"text/plain", "text/html"}
+    total = re.search(r"total: ~?([\d.]+) of", shown["text/plain"])
+    assert total is not None
+    assert f"<td>total</td><td>{total[1]}</td>" in shown["text/html"]
+    return str(shown["text/plain"])
