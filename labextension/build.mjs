@@ -27,6 +27,7 @@ if (tests) {
       approvals: "src/views/approvals.ts",
       critiques: "src/views/critiques.ts",
       plan: "src/views/plan.ts",
+      grill: "src/views/grill.ts",
     },
     outdir: join(here, "..", "musecode_jupyter", "static"),
     platform: "browser",

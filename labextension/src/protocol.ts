@@ -230,6 +230,45 @@ export interface PlanSnapshot {
 
 export type PlanMessage = { readonly type: "plan"; readonly plan: Plan } | { readonly type: "refused"; readonly problem: string };
 
+/** One finding of an attack; made by `finding_shown` in musecode_jupyter/session/grill_text.py. */
+export interface AttackFinding {
+  readonly number: number;
+  readonly severity: "blocking" | "major" | "minor";
+  /** It is proven, grave, and not settled. */
+  readonly blocks: boolean;
+  /** It has no evidence that was checked, and stops nothing. */
+  readonly opinion: boolean;
+  readonly angles: readonly string[];
+  readonly place: string;
+  readonly text: string;
+  readonly proof: string;
+  readonly change: string;
+  readonly question: string;
+  readonly by: string;
+  readonly state: "open" | "accepted" | "rejected" | "answered" | "resolved";
+  readonly said: string;
+}
+
+/** An attack as `grill_shown` in musecode_jupyter/session/grill_text.py says it. */
+export interface Attack {
+  /** seq of the event that last changed it. */
+  readonly seq: number;
+  readonly number: number;
+  readonly title: string;
+  readonly status: "running" | "ended" | "stopped";
+  readonly standing: string;
+  /** What each angle came to, in a few words. */
+  readonly angles: Readonly<Record<string, string>>;
+  readonly asked: { readonly finding: number | null; readonly question: number | null; readonly text: string } | null;
+  readonly findings: readonly AttackFinding[];
+}
+
+export interface AttackSnapshot {
+  readonly grill?: Attack;
+}
+
+export type AttackMessage = { readonly type: "grill"; readonly grill: Attack } | { readonly type: "refused"; readonly problem: string };
+
 export type Decision = "approve" | "approve_session" | "approve_workspace" | "deny";
 
 /** The part of anywidget's model that the views use. */

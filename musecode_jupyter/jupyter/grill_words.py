@@ -74,12 +74,23 @@ def grill_word(host: Host, line: str, cell: str | None = None) -> GrillHandle | 
 
 
 def _shown(host: Host, handle: GrillHandle, *, wait: bool) -> None:
-    if wait or not (host.interactive and host.in_kernel):
+    live = _view(host, handle)
+    if wait or not live:
         try:
             handle.wait()
         except KeyboardInterrupt:
             raise KeyboardInterrupt("the wait was interrupted; the attack goes on (%grill show, %grill stop)") from None
         print(visible_text(handle.text()))
+
+
+def _view(host: Host, handle: GrillHandle) -> bool:
+    """Display a live view where somebody sits in front; whether it was."""
+    if not (host.interactive and host.in_kernel):
+        return False
+    from IPython.display import display
+
+    display(host.grill_view(handle))
+    return True
 
 
 def _say(host: Host, word: str, rest: str) -> None:
@@ -100,7 +111,8 @@ def _say(host: Host, word: str, rest: str) -> None:
         return
     handle = session.newest_grill()
     if word == "show":
-        print(visible_text(handle.text()))
+        if not _view(host, handle):
+            print(visible_text(handle.text()))
     elif word == "stop":
         handle.stop()
         print("The attack is stopped. `%grill resume` goes on with it.")

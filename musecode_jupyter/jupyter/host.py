@@ -31,6 +31,7 @@ from musecode_jupyter.session.critiques import (
     settle,
     to_settle,
 )
+from musecode_jupyter.session.grill_text import grill_shown
 from musecode_jupyter.session.looks import map_text
 from musecode_jupyter.session.store import SessionEntry, list_sessions
 from musecode_jupyter.session.summary import summarise
@@ -38,8 +39,9 @@ from musecode_jupyter.tools.notebook import notebook_tools
 
 if TYPE_CHECKING:
     from musecode_jupyter.jupyter.notebook import NotebookAccess
-    from musecode_jupyter.jupyter.views import ApprovalsView, CritiquesView, PlanView, TimelineView
+    from musecode_jupyter.jupyter.views import ApprovalsView, CritiquesView, GrillView, PlanView, TimelineView
     from musecode_jupyter.session.drafts import DraftHandle
+    from musecode_jupyter.session.grill_handle import GrillHandle
     from musecode_jupyter.session.plan_handle import PlanHandle
 
 logger = logging.getLogger(__name__)
@@ -69,6 +71,7 @@ class Host:
         self._approvals: list[ApprovalsView] = []
         self._critiques: list[CritiquesView] = []
         self._plans: list[PlanView] = []
+        self._grills: list[GrillView] = []
         self.plan: PlanHandle | None = None
         """The plan that was begun here last: an approval by the magic is bound to what it showed."""
         self.draft: DraftHandle | None = None
@@ -207,11 +210,11 @@ class Host:
         try:
             session.close(reason)
         finally:
-            for view in [*self._timelines, *self._approvals, *self._critiques, *self._plans]:
+            for view in [*self._timelines, *self._approvals, *self._critiques, *self._plans, *self._grills]:
                 with contextlib.suppress(Exception):
                     view.close()
             self._timelines, self._approvals, self._critiques, self._on_end = [], [], [], []
-            self._plans, self.plan, self.draft = [], None, None
+            self._plans, self._grills, self.plan, self.draft = [], [], None, None
 
     def shutdown(self) -> None:
         """Close the session, leave the notebook alone, and end the runtime thread."""
@@ -309,6 +312,41 @@ class Host:
                     plans.answer(number, action["question"], action["text"])
                 else:
                     await plans.cancel(number)
+            except MuseError as problem:
+                view.refused(str(problem))
+
+        self._thread().submit(do())
+
+    def grill_view(self, handle: GrillHandle) -> GrillView:
+        """A new live view of an attack, with its buttons."""
+        from musecode_jupyter.jupyter.views import GrillView
+
+        session = handle.session
+        loop = self._thread().loop
+        view = GrillView(
+            lambda action: self._grill_says(session, view, action),
+            post=loop.call_soon_threadsafe,
+            call_later=loop.call_later,
+            shown=session.read(lambda core: grill_shown(core.log, handle.number)),
+        )
+
+        def follow() -> None:
+            self._grills.append(view)
+            view.update(grill_shown(session.core.log, handle.number))
+
+        session.post(follow)
+        return view
+
+    def _grill_says(self, session: Session, view: GrillView, action: dict[str, Any]) -> None:
+        async def do() -> None:
+            grills = session.core.grills
+            try:
+                if action["type"] == "settle":
+                    await grills.answer(action["number"], action["word"], action["text"])
+                elif action["type"] == "stop":
+                    await grills.stop()
+                else:
+                    await grills.resume(view.number)
             except MuseError as problem:
                 view.refused(str(problem))
 
@@ -426,6 +464,9 @@ class Host:
             for plan in self._plans:
                 if plan.number == event.data.get("plan"):
                     plan.update(session.core.plans.shown(plan.number))
+        if event.kind.startswith("grill.") or event.kind == "plan.answered":
+            for grill in self._grills:
+                grill.update(grill_shown(session.core.log, grill.number))
         if self._card(session, event):
             for approvals in self._approvals:
                 approvals.update(list(self._cards.values()))

@@ -51,6 +51,10 @@ def test_from_a_sentence_to_a_landed_change_in_a_notebook(tmp_path: Path) -> Non
             assert "Answered: the user's word" in kernel.run("%plan", allow_stdin=False).stdout
             assert "No file was read for this plan." in kernel.run("%grill --wait").stdout
             assert (kernel.execute("%grill --it").error or "").startswith("UsageError: %grill knows --ask, --goal")
+            (shown,) = kernel.run("%grill show").displays
+            assert shown["text/plain"] == "Grill(status='ended', findings=1, blocking=0)"
+            assert "No file was read for this plan." in shown["text/html"]
+            assert "application/vnd.jupyter.widget-view+json" in shown
             assert kernel.run("%grill --ask").stdout.startswith("Finding ")
             assert "is rejected." in kernel.run("%grill reject it's read").stdout
             assert kernel.run("%%grill --wait\nMake src/a.py faster.\n").stdout.startswith("Attacked: the text.")

@@ -1,13 +1,12 @@
 // The critiques view: findings of reviews by severity, each on the diff that it speaks of, with what it rests on.
 import type { CritiquesMessage, Finding, FindingsSnapshot, RenderContext, Severity } from "../protocol";
 import "./critiques.css";
-import { framed, h, uniqueId } from "./dom";
+import { h, uniqueId } from "./dom";
 import { shapeSvg } from "./format";
 import { numbered } from "./hunk";
 import type { Group, PointGroup } from "./lanes";
+import { NO_KERNEL, SILENCE, opening } from "./opening";
 
-/** After this many milliseconds without a word from the kernel the view says that it shows what was stored. */
-const SILENCE = 4000;
 /** A question for missing findings that is not answered in this many milliseconds is asked again. */
 const ASK_AGAIN = 1000;
 
@@ -15,13 +14,12 @@ const ORDER: readonly Severity[] = ["blocking", "major", "minor", "note"];
 /** A shape of its own for each severity, beside its word: colour is never the only sign. */
 const SHAPE: Readonly<Record<Severity, Group | PointGroup>> = { blocking: "error", major: "approval", minor: "merge", note: "other" };
 
-function render({ model: link, el }: RenderContext): () => void {
+function render(context: RenderContext): () => void {
+  const link = context.model;
   const stored = (link.get("snapshot") ?? {}) as FindingsSnapshot;
   const findings = new Map<number, Finding>((stored.findings ?? []).map((f) => [f.number, f]));
   let last = 0;
-  let connected = false;
-  let waited = false;
-  let why = "No running kernel behind this view: it shows what was stored with it.";
+  let why = NO_KERNEL;
   let asked = -1;
   let askedAt = 0;
   let openOnly = false;
@@ -31,7 +29,6 @@ function render({ model: link, el }: RenderContext): () => void {
   /** Why the last word was not taken, by finding. */
   const refused = new Map<number, string>();
 
-  const title = h("span", { class: "muse-title" });
   const live = h("span", { class: "muse-sr", "aria-live": "polite" });
   const only = h("button", { type: "button", class: "muse-button", "aria-pressed": "false" }, "Open only");
   only.addEventListener("click", () => {
@@ -39,32 +36,26 @@ function render({ model: link, el }: RenderContext): () => void {
     only.setAttribute("aria-pressed", String(openOnly));
     redraw();
   });
-  const notice = h("div", { class: "muse-notice", role: "status", hidden: true });
   const list = h("div", { class: "muse-findings" });
-  const root = h(
-    "section",
-    { class: "muse muse-critiques", "aria-label": "Critiques", "data-lm-suppress-shortcuts": "true" },
-    h("header", { class: "muse-critiques-head" }, title, h("span", { class: "muse-space" }), only, live),
-    notice,
-    list,
-  );
-  el.append(root);
-  const redraw = framed(draw);
+  const view = opening<CritiquesMessage>(context, "critiques", "Critiques", [only, live], [list], { hear, draw });
+  const redraw = view.redraw;
+  ask();
+  redraw();
 
-  const onMessage = ((message: CritiquesMessage) => {
+  function hear(message: CritiquesMessage): void {
     if (message.type === "refused") {
       taken(message.number);
       refused.set(message.number, message.problem);
       redraw();
     } else if (message.type === "gone") {
-      connected = false;
-      waited = true;
+      view.connected = false;
+      view.waited = true;
       why = message.why;
       for (const number of [...sent.keys()]) taken(number);
       redraw();
     }
     if (message.type !== "findings") return;
-    connected = true;
+    view.connected = true;
     if (message.since > last) {
       ask();
       return;
@@ -84,14 +75,7 @@ function render({ model: link, el }: RenderContext): () => void {
     }
     if (fresh.length) live.textContent = fresh.map((f) => `Finding ${f.number}, ${f.severity}, at ${f.where}`).join(". ");
     redraw();
-  }) as (...args: never[]) => void;
-  link.on("msg:custom", onMessage);
-  const silence = setTimeout(() => {
-    waited = true;
-    redraw();
-  }, SILENCE);
-  ask();
-  redraw();
+  }
 
   function taken(number: number): void {
     clearTimeout(sent.get(number)?.timer);
@@ -111,10 +95,9 @@ function render({ model: link, el }: RenderContext): () => void {
     const open = all.filter((f) => f.state === "open").length;
     const blocking = all.filter((f) => f.blocks).length;
     const stops = blocking ? `, ${blocking} to be settled before the work lands` : ", nothing stops the work";
-    title.textContent = all.length ? `${all.length} finding${all.length === 1 ? "" : "s"}: ${open} open${stops}` : "No findings";
-    const lost = waited && !connected;
-    notice.hidden = !lost;
-    if (lost) notice.textContent = why;
+    view.title.textContent = all.length ? `${all.length} finding${all.length === 1 ? "" : "s"}: ${open} open${stops}` : "No findings";
+    const lost = view.lost();
+    view.notice(lost ? why : "");
     only.hidden = all.length === open;
     const shown = openOnly ? all.filter((f) => f.state === "open") : all;
     const alive = new Set(shown.map((f) => f.number));
@@ -234,11 +217,8 @@ function render({ model: link, el }: RenderContext): () => void {
   }
 
   return () => {
-    clearTimeout(silence);
     for (const { timer } of sent.values()) clearTimeout(timer);
-    redraw.cancel();
-    link.off("msg:custom", onMessage);
-    root.remove();
+    view.close();
   };
 }
 

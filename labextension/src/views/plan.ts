@@ -1,10 +1,10 @@
 // The plan view: what would be done, how its commands end today, and Approve, Request changes, Cancel.
 import type { Plan, PlanMessage, PlanSnapshot, PlanStep, RenderContext, Trial } from "../protocol";
-import { diffBlock, framed, h } from "./dom";
+import { diffBlock, h } from "./dom";
+import { NO_KERNEL, button, opening, saying } from "./opening";
 import "./plan.css";
 
-/** After this many milliseconds without a word from the kernel the view says how to answer by text. */
-const SILENCE = 4000;
+const TYPED = "%plan approve, edit TEXT or cancel";
 
 const ENDED: Readonly<Record<Trial, string>> = {
   fails: "fails today",
@@ -16,18 +16,21 @@ const ENDED: Readonly<Record<Trial, string>> = {
 const BAD: ReadonlySet<Trial> = new Set<Trial>(["passes", "cannot run"]);
 const TO_ANSWER: ReadonlySet<Plan["status"]> = new Set<Plan["status"]>(["proposed", "approved", "stopped"]);
 
-function render({ model: link, el }: RenderContext): () => void {
+function render(context: RenderContext): () => void {
+  const link = context.model;
   let plan = ((link.get("snapshot") ?? {}) as PlanSnapshot).plan;
-  let connected = false;
-  let waited = false;
   let problem = "";
-  let sent = "";
-  let timer: ReturnType<typeof setTimeout> | undefined;
   let shown = "";
+  const words = saying(
+    (message) => link.send(message),
+    (told) => {
+      problem = told;
+      view.redraw();
+    },
+  );
+  const say = (message: Readonly<Record<string, unknown>>, what: string): void => words.say(message, what, TYPED);
 
-  const title = h("span", { class: "muse-title" });
   const state = h("span", { class: "muse-dim", "aria-live": "polite" });
-  const notice = h("div", { class: "muse-notice", role: "status", hidden: true });
   const body = h("div", { class: "muse-plan-body" });
   const wish = h("input", { type: "text", class: "muse-input", placeholder: "What is to be changed", "aria-label": "What is to be changed" });
   const approve = button("Approve", true, () => plan && say({ type: "approve", digest: plan.digest }, "Approval"));
@@ -44,66 +47,27 @@ function render({ model: link, el }: RenderContext): () => void {
     if (e.key === "Enter" && wish.value.trim()) change.click();
   });
   const actions = h("div", { class: "muse-actions" }, approve, wish, change, cancel);
-  const root = h(
-    "section",
-    { class: "muse muse-plan", "aria-label": "Plan", "data-lm-suppress-shortcuts": "true" },
-    h("header", { class: "muse-plan-head" }, title, h("span", { class: "muse-space" }), state),
-    notice,
-    body,
-    actions,
-  );
-  el.append(root);
-  const redraw = framed(draw);
+  const view = opening<PlanMessage>(context, "plan", "Plan", [state], [body, actions], { hear, draw });
+  link.send({ type: "plan" });
+  view.redraw();
 
-  const onMessage = ((message: PlanMessage) => {
-    connected = true;
-    taken();
+  function hear(message: PlanMessage): void {
+    view.connected = true;
+    words.taken();
     if (message.type === "refused") problem = message.problem;
     else if (message.type === "plan") {
       if (JSON.stringify(message.plan) !== JSON.stringify(plan)) problem = "";
       plan = message.plan;
     }
-    redraw();
-  }) as (...args: never[]) => void;
-  link.on("msg:custom", onMessage);
-  const silence = setTimeout(() => {
-    waited = true;
-    redraw();
-  }, SILENCE);
-  link.send({ type: "plan" });
-  redraw();
-
-  function button(text: string, main: boolean, act: () => void): HTMLButtonElement {
-    const made = h("button", { type: "button", class: `muse-button${main ? " muse-main" : ""}` }, text);
-    made.addEventListener("click", act);
-    return made;
-  }
-
-  function say(message: Readonly<Record<string, unknown>>, what: string): void {
-    if (sent) return;
-    sent = what;
-    problem = "";
-    timer = setTimeout(() => {
-      taken();
-      problem = `${what} was sent, but the kernel has not answered. Type it in a cell: %plan approve, edit TEXT or cancel.`;
-      redraw();
-    }, SILENCE);
-    link.send(message);
-    redraw();
-  }
-
-  function taken(): void {
-    clearTimeout(timer);
-    sent = "";
+    view.redraw();
   }
 
   function draw(): void {
-    const lost = waited && !connected;
-    const told = lost ? "No running kernel behind this view: it shows what was stored with it." : problem || (sent ? `${sent} sent` : "");
-    notice.hidden = !told;
-    notice.textContent = told;
+    const lost = view.lost();
+    const sent = words.sent();
+    view.notice(lost ? NO_KERNEL : problem || (sent ? `${sent} sent` : ""));
     if (!plan) return;
-    title.textContent = `Plan: ${plan.document?.goal ?? plan.text}`;
+    view.title.textContent = `Plan: ${plan.document?.goal ?? plan.text}`;
     state.textContent = plan.version ? `version ${plan.version}, ${plan.status}` : plan.status;
     const idle = !lost && !sent;
     approve.disabled = !(idle && plan.document && plan.status !== "approved" && TO_ANSWER.has(plan.status));
@@ -170,11 +134,8 @@ function render({ model: link, el }: RenderContext): () => void {
   }
 
   return () => {
-    clearTimeout(silence);
-    clearTimeout(timer);
-    redraw.cancel();
-    link.off("msg:custom", onMessage);
-    root.remove();
+    words.taken();
+    view.close();
   };
 }
 

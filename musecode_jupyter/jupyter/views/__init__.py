@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from musecode_jupyter.jupyter.views.approvals import ApprovalsView, pending_card
     from musecode_jupyter.jupyter.views.critiques import CritiquesView
     from musecode_jupyter.jupyter.views.findings_html import critiques_text
+    from musecode_jupyter.jupyter.views.grill import GrillView
     from musecode_jupyter.jupyter.views.live import restore_subshell_choice
     from musecode_jupyter.jupyter.views.plan import PlanView
     from musecode_jupyter.jupyter.views.static_html import (
@@ -27,6 +28,7 @@ __all__ = [
     "ApprovalsView",
     "CritiquesView",
     "EventSource",
+    "GrillView",
     "PlanView",
     "TimelineView",
     "approvals_html",
@@ -43,6 +45,7 @@ _HOME = {
     "ApprovalsView": "approvals",
     "CritiquesView": "critiques",
     "EventSource": "timeline",
+    "GrillView": "grill",
     "PlanView": "plan",
     "TimelineView": "timeline",
     "approvals_html": "static_html",

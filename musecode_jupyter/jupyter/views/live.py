@@ -6,7 +6,8 @@ diff?}` and sends `{type: since, seq}`, `{type: detail, seq}`, `{type: stop}`; t
 approvals, pending}` and send `{type: approvals}` and `{type: answer, approval, digest, decision, why}`; the
 critiques get `{type: findings, since, upto, findings}` and send `{type: since, seq}` and `{type: settle,
 number, word, text}`; a plan gets `{type: plan, plan}` and sends `{type: plan}`, `{type: approve, digest}`, `{type:
-edit, text}`, `{type: answer, question, text}` and `{type: cancel}`.
+edit, text}`, `{type: answer, question, text}` and `{type: cancel}`; an attack gets `{type: grill, grill}` and sends
+`{type: grill}`, `{type: settle, number, word, text}`, `{type: stop}` and `{type: resume}`.
 
 Threads: a view is made on any thread (as a rule that of the cell, so that its comm opens there). From then on
 its traits and its comm are used on the runtime thread only. Messages of the front end arrive on whatever
