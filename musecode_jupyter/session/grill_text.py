@@ -83,7 +83,8 @@ def _came(record: GrillRecord, angle: str) -> list[str]:
     words = [f"{len(each.found)} found"] if each.found else []
     words += [f"{len(each.joined)} that others found too"] if each.joined else []
     words += [f"{each.again} known"] if each.again else []
-    words += [f"{each.kept_back} opinions on what has not changed, not raised"] if each.kept_back else []
+    opinions = f"{each.kept_back} opinion{'s' if each.kept_back > 1 else ''}"
+    words += [f"{opinions} on what has not changed, not raised"] if each.kept_back else []
     words += [f"{each.unreadable} that could not be read"] if each.unreadable else []
     return words or ["nothing"]
 
@@ -137,7 +138,10 @@ def grill_shown(log: EventLog, grill: int) -> dict[str, Any]:
         "standing": standing(record),
         "angles": by_angle(record, mine, grill),
         "asked": None if asked is None or asked["grill"] != grill else dict(asked),
-        "findings": [finding_shown(number, each) for number, each in ranked(mine.items())],
+        "findings": [
+            finding_shown(number, each)
+            for number, each in sorted(ranked(mine.items()), key=lambda pair: pair[1].state not in STANDS)
+        ],
     }
 
 

@@ -234,7 +234,7 @@ def _second_attack(session: Session, play: Attackers, found: dict[str, dict[str,
     new = [each for each in result.findings if each["number"] > second.number]
     # cost failed before: it looks at the steps for the first time.
     assert [each["text"] for each in new] == ["Its word is a guess.", "Cost everywhere."]
-    assert "1 opinions on what has not changed, not raised" in result.angles["failure"]
+    assert "1 opinion on what has not changed, not raised" in result.angles["failure"]
     # A word alone resolves nothing: only what is about a step that has changed, or about the whole.
     changed = {number for number, each in stands.items() if each.place in {"one", ""}}
     assert set(result.resolved) == changed

@@ -84,7 +84,7 @@ function render(context: RenderContext): () => void {
     const head = h(
       "div",
       { id, class: "muse-grill-line" },
-      shapeSvg(SHAPE[each.severity]),
+      shapeSvg(each.opinion ? "other" : SHAPE[each.severity]),
       h("span", { class: "muse-num muse-dim" }, `#${each.number}`),
       h("strong", { class: `muse-grill-${each.opinion ? "opinion" : each.severity}` }, each.opinion ? "opinion" : each.severity),
       h("span", {}, each.angles.join(", ")),
