@@ -187,6 +187,9 @@ class Crew:
             self.say_what_is_verified(name)
             self._say_what_changed(name)
             self.mailbox.deliver(name, digest=True, question=question)
+            if asked.asks and question not in self.mailbox.state.unread(name):
+                self._refuse(question, f"{name} was not asked: the question may not go to its model.")
+                raise MuseError("the question may not go to its model")
             await self.log.flush()
             task = Task(name, place, woken.seq, goal)
             answer = (await self.loop.turn(task)).text

@@ -25,7 +25,7 @@ from musecode_jupyter.runtime.errors import LogError, TierBlocked, WrongModel
 
 TIER = "contributor"
 HARNESS = "harness"
-_WITHOUT_MEMORY = (HARNESS, "verifier")
+WITHOUT_MEMORY = (HARNESS, "verifier", "reviewer")
 _MOST_TAINTED = 2_000
 # The user's own words: they say what they want a model to know. What they attach of a notebook is no word of theirs.
 _WORDS = frozenset(
@@ -37,6 +37,18 @@ _SPEAKS_OF = ("plan", "task", "merge", "critique", "batch", "claim", "mail")
 _REPORTS = frozenset(
     {"goal.judged", "goal.nudged", "task.bounced", "tasks.tried", "plan.checked", "mail.sent", "checks.ended"}
 )
+
+# What an agent, or the harness, knows from there on.
+_HEARD = frozenset(
+    {
+        *("notebook.attached", "model.completed", "agent.view", "context.compacted", "mail.delivered", "task.leased"),
+        *("tool.finished", "tool.failed", "tool.cancelled", "tool.unknown", "critique.asked", "critique.raised"),
+        *_WORDS,
+        *_REPORTS,
+    }
+)
+# What says that something was done, and nothing of what was in it: what follows from it need not be private, too.
+_BARE = ("worktree.", "batch.", "git.", "file.", "checks.begun", "agent.state", "agent.woken", "agent.seeded")
 
 
 class Mark(Slice):
@@ -124,7 +136,7 @@ class TiersReducer:
 
     def glance(self, state: TiersState, event: Event) -> None:
         """Whoever writes or is given what has a higher label holds that from there on."""
-        if not event.label or label_of(event.label) != "private":
+        if not event.label or label_of(event.label) != "private" or event.kind not in _HEARD:
             return
         for name in {event.agent or HARNESS, event.data.get("to"), event.data.get("agent")}:
             if isinstance(name, str) and name and name != "user" and name not in state.marks:
@@ -137,7 +149,7 @@ class TiersReducer:
             if event.kind == "tier.switched":
                 state.switched, state.wrong = True, None
                 # What the harness reports from here on is of what it runs from here on.
-                for name in _WITHOUT_MEMORY:
+                for name in WITHOUT_MEMORY:
                     state.marks.pop(name, None)
         elif event.kind == "tier.labelled":
             state.rules = [PathLabel.model_validate(each) for each in data["rules"]]
@@ -314,12 +326,15 @@ class Labeller:
                 made_of.add(of)
         made_of.update(each for each in data.get("claims") or () if isinstance(each, int))
         marks = tiers_of(self._log).marks
-        held = [marks[name].label for name in (agent, HARNESS * (kind in _REPORTS)) if name in marks]
-        return written(highest("standard", *held, *map(self._of, made_of)))
+        # Reports are the harness's, though they bear the name of whose work it is; letters only if no agent wrote them.
+        reports = kind in _REPORTS and (kind != "mail.sent" or agent in WITHOUT_MEMORY)
+        mark = marks.get(HARNESS) if reports else None if agent in WITHOUT_MEMORY else marks.get(agent)
+        mine = "standard" if mark is None else mark.label
+        return written(highest(mine, *map(self._of, made_of)))
 
     def wrote(self, event: Event) -> None:
         """Keep the label of an event that was posted."""
-        if event.label:
+        if event.label and not event.kind.startswith(_BARE):
             self._known[event.seq] = label_of(event.label)
 
     def _of(self, seq: int) -> Label:
@@ -327,7 +342,8 @@ class Labeller:
             return self._known.get(seq, "standard")
         if seq not in self._known:
             try:
-                self._known[seq] = label_of(self._log.get(seq).label)
+                event = self._log.get(seq)
+                self._known[seq] = "standard" if event.kind.startswith(_BARE) else label_of(event.label)
             except LogError:
                 self._known[seq] = "private"
         return self._known[seq]

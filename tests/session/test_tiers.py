@@ -1,0 +1,202 @@
+"""Data tiers: what is private is in no request to a contributor model, whatever the session did with it before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fixtures.crew_scripts import is_explorer
+from fixtures.long_talks import asks_for_summary
+from fixtures.model_scripts import Answer, Call, ParsedRequest
+from fixtures.model_server import MODELS, ModelServer, SeenRequest
+from fixtures.plan_scripts import proposing, step
+from fixtures.session_bench import EDIT, MODEL, Repo, end, only, results, said, session_on, start
+
+from musecode_jupyter.runtime.errors import ConfigurationError, UsageProblem
+from musecode_jupyter.session import Session
+from musecode_jupyter.session.replay import prove
+
+CONTRIBUTOR = f"{MODEL}-contributor"
+WORDS = "repo may be used for training"
+MARK = "patient-4711-has-a-rare-thing"
+READ = Call("read", {"path": "data/patients.csv"})
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repo:
+    made = Repo(tmp_path / "repo")
+    (made.root / "data").mkdir()
+    made.commit({"data/patients.csv": f"id,what\n1,{MARK}\n", ".gitignore": "local.txt\n"})
+    made.write("local.txt", f"{MARK}\n")
+    return made
+
+
+def serve(script: object) -> ModelServer:
+    return ModelServer(script, models=(*MODELS, CONTRIBUTOR))  # type: ignore[arg-type]
+
+
+def sent_to(server: ModelServer, model: str) -> list[SeenRequest]:
+    return [seen for seen in server.requests if seen.json["model"] == model]
+
+
+def assert_kept(server: ModelServer) -> None:
+    """The private file's content is in no request to the contributor model."""
+    for seen in sent_to(server, CONTRIBUTOR):
+        assert MARK.encode() not in seen.body, seen.json["input"][-3:]
+
+
+def proved(session: Session) -> None:
+    session.close()
+    proof = prove(session.folder)
+    assert proof.problem is None, proof.problem
+    assert proof.unchecked == ""
+
+
+class Says:
+    """Gives the answers in order, the last one again and again."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+
+    def __call__(self, request: ParsedRequest) -> Answer:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+def asked(session: Session, text: str = "Go on.") -> str:
+    return session.call(lambda core: core.ask(text))
+
+
+def test_a_contributor_model_gets_nothing_before_the_owner_has_opted_in(repo: Repo) -> None:
+    with serve(Says(Answer("x"))) as server:
+        with (
+            pytest.raises(ConfigurationError, match=r"is not opted in: use muse-spark-.*, or opt in with"),
+            session_on(server.base_url, repo.root, model=CONTRIBUTOR),
+        ):
+            pass
+        assert server.requests == []
+        with session_on(server.base_url, repo.root) as session:
+            with pytest.raises(UsageProblem, match="is not opted in"):
+                session.set_tier("contributor")
+            with pytest.raises(UsageProblem, match=f"type these words: {WORDS}"):
+                session.opt_in("yes")
+            assert session.tier == "standard"
+            session.opt_in(WORDS)
+            assert session.tier == "standard", "opting in switches nothing"
+            (added,) = only(session.events(), "rule.added")
+            assert (added.data["form"], added.data["words"]) == ("tier", [WORDS])
+
+
+def test_what_was_read_in_the_standard_tier_stays_out_of_the_contributor_tier(repo: Repo) -> None:
+    answers = Says(Answer("", [READ]), Answer(f"It says {MARK}."), Answer("What else?"))
+    with serve(answers) as server, session_on(server.base_url, repo.root) as session:
+        session.opt_in(WORDS)
+        assert MARK in asked(session, "What is in the data?")
+        labels = {event.kind: event.label for event in session.events()}
+        assert labels["tool.finished"] == labels["model.completed"] == "private"
+        session.set_tier("contributor")
+        asked(session, "And what else is there?")
+        (seen,) = sent_to(server, CONTRIBUTOR)
+        assert_kept(server)
+        assert "And what else is there?" in said(seen.json)[-1]
+        assert "What is in the data?" in said(seen.json)[0], "the user's own words go along"
+        (compacted,) = only(session.events(), "context.compacted")
+        assert compacted.data["why"].endswith(f"may not go to {CONTRIBUTOR}")
+        proved(session)
+
+
+def test_the_contributor_model_is_not_shown_what_is_private(repo: Repo) -> None:
+    calls = [
+        READ,
+        Call("read", {"path": "local.txt"}),
+        Call("search", {"pattern": "patient"}),
+        Call("read", {"path": "answer.txt"}),
+    ]
+    with serve(Says(Answer("", calls), Answer("I see."))) as server, session_on(server.base_url, repo.root) as session:
+        session.opt_in(WORDS)
+        session.set_tier("contributor")
+        asked(session)
+        shown = results(sent_to(server, CONTRIBUTOR)[-1].json)
+        assert_kept(server)
+        assert "Not shown: it is private (data/patients.csv: data by default (data))" in shown[0]
+        assert "local.txt: git does not list it" in shown[1]
+        assert "no line matches" in shown[2]
+        assert "wrong" in shown[3]
+        proved(session)
+
+
+class Parrot:
+    """Puts all that it knows of the patient into whatever it writes: answers, claims, questions, files, summaries."""
+
+    def __init__(self) -> None:
+        self.lead = 0
+
+    def __call__(self, request: ParsedRequest) -> Answer:
+        knows = MARK if MARK in json.dumps(request.raw) else "nothing"
+        last = request.items[-1]
+        if asks_for_summary(request):
+            return Answer(f"## Found\n{knows}")
+        if is_explorer(request):
+            if last["type"] == "tool_result":
+                return Answer(f"It says {knows}.")
+            return Answer("", [READ, Call("claim", self._claim(knows))])
+        told = [n for n, item in enumerate(request.items) if item["type"] == "message" and item["role"] == "user"]
+        if request.items[told[-1]]["text"].startswith("Plan this,"):
+            if last["type"] == "tool_result":
+                return Answer("There it is.")
+            return proposing(step("mend", goal=f"It knows {knows}."), summary=f"Know {knows}.")
+        self.lead += 1
+        number = self.lead // 12
+        steps = [
+            READ,
+            Call("run", {"command": "cat data/patients.csv"}),
+            Call("ask", {"agent": "explorer", "question": f"Is it {knows}?"}),
+            Call("claim", self._claim(knows)),
+            Call("edit", {"path": f"copy{number}.txt", "old": "", "new": f"{knows}\n"}),
+            Call("read", {"path": f"copy{number - 1}.txt"}),
+            Call("run", {"command": f"cp data/patients.csv other{number}.txt"}),
+            Call("read", {"path": f"other{number}.txt"}),
+            Call("search", {"pattern": "patient"}),
+            Call("read", {"path": "other.txt"}),
+            EDIT.calls[0],
+        ]
+        place = self.lead % 12
+        return Answer(f"I know {knows}.", [steps[place]] if place < len(steps) else [])
+
+    @staticmethod
+    def _claim(knows: str) -> dict[str, object]:
+        return {"text": f"It is {knows}.", "type": "decision", "evidence": []}
+
+
+def test_a_private_file_is_in_no_request_to_a_contributor_model_in_a_long_session(repo: Repo) -> None:
+    """500 events with goals, mail, claims, plans, summaries and retractions, before and after the switch."""
+    parrot = Parrot()
+    with serve(parrot) as server, session_on(server.base_url, repo.root, crew="on", context="10240") as session:
+        session.opt_in(WORDS)
+
+        def work(most: int) -> None:
+            while session.log.last_seq < most:
+                begun = session.log.last_seq
+                asked(session, "Look at the data. " + "All of it counts. " * 40)
+                assert session.log.last_seq > begun
+
+        assert end(start(session, steps=60)).status
+        work(250)
+        session.start_plan("Mend it.").wait(timeout=60)
+        claims = session.claims.claims
+        assert claims, "there is nothing to retract"
+        session.retract_claim(min(claims))
+        before = session.events()
+        assert {"mail.sent", "context.compacted", "plan.begun", "claim.retracted"} <= {each.kind for each in before}
+        assert any(MARK.encode() in seen.body for seen in server.requests), "it was never read"
+        session.set_tier("contributor")
+        repo.git("checkout", "--quiet", "main", "--", "answer.txt")
+        repo.commit({"answer.txt": "wrong\n"})
+        assert end(start(session, steps=60)).status
+        work(520)
+        session.start_plan("Mend it again.").wait(timeout=60)
+        session.retract_claim(max(session.claims.claims))
+        assert session.log.last_seq >= 500
+        assert len(sent_to(server, CONTRIBUTOR)) > 20
+        assert_kept(server)
+        proved(session)
