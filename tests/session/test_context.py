@@ -256,7 +256,7 @@ def test_a_file_larger_than_the_window_is_read_in_pieces_and_once(repo: Repo) ->
             return Answer("the end is read", EDIT.calls) if "Edited answer.txt" not in text else DONE
         return Answer("", [Call("read", {"path": "long.txt", "start_line": done + 1})])
 
-    with ModelServer(reader) as server, session_on(server.base_url, repo.root, context="9000") as session:
+    with ModelServer(reader) as server, session_on(server.base_url, repo.root, context="9500") as session:
         assert end(start(session)).met
         events, folder = session.events(), session.folder
     assert all(seen.status == 200 for seen in server.requests)
