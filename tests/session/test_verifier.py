@@ -183,6 +183,26 @@ def test_what_is_checked_is_what_had_settled_and_a_checkout_that_is_ended_amid_l
     assert (proof.problem, proof.unchecked) == (None, "")
 
 
+def test_a_command_that_hangs_is_ended_and_run_no_more_beside_the_work(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("musecode_jupyter.agents.verifier.checks.MOST_SECONDS", 0.3)
+    monkeypatch.setattr("musecode_jupyter.agents.verifier.verifier.MOST_SECONDS", 0.3)
+    hangs = 'grep -q right answer.txt && case "$PWD" in *.verify) exec sleep 600;; esac'
+    work = checking(EDIT, SEE, SEE, edit("other.txt", "other", "others"), SEE, SEE, DONE, waits={2: 1})
+    with ModelServer(work) as server, session_on(server.base_url, repo.root, sandbox="plain", **ON) as session:
+        work.follow(session)
+        assert end(start(session, hangs)).met
+        events, folder = session.events(), session.folder
+    (ended,) = only(events, "checks.ended")
+    assert (ended.data["why"], ended.data["turned"]) == ("", []), "it was red before, and is"
+    (call,) = [event for event in only(events, "tool.requested") if event.agent == VERIFIER]
+    (done,) = [event for event in only(events, "tool.finished") if event.data["call"] == call.seq]
+    assert "ended after the limit of 0.3 s" in done.data["output"]
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
+
+
 def test_a_command_that_fails_and_passes_on_the_same_files_is_said_once_and_run_no_more_beside_the_work(
     repo: Repo,
 ) -> None:

@@ -79,12 +79,22 @@ async def is_there(git: Git, path: Path) -> bool:
 
 
 async def run_commands(
-    tools: LandingTools, commands: Sequence[str], place: Place, purpose: str, cause: int, agent: str = HARNESS
+    tools: LandingTools,
+    commands: Sequence[str],
+    place: Place,
+    purpose: str,
+    cause: int,
+    agent: str = HARNESS,
+    seconds: float | None = None,
 ) -> list[CallResult]:
-    """Run the commands one after the other in `place`; they are the user's own, so none of them needs an approval."""
+    """Run the commands one after the other in `place`; they are the user's own, so none of them needs an approval.
+
+    Each may take as long as any command of an agent, or `seconds`.
+    """
+    limit = {} if seconds is None else {"timeout": seconds}
     return [
         await tools.executor.run_one(
-            FormedCall("run", {"command": command}, "harness", purpose=purpose),
+            FormedCall("run", {"command": command, **limit}, "harness", purpose=purpose),
             agent=agent,
             turn=0,
             place=place,

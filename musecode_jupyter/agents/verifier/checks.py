@@ -25,7 +25,7 @@ from musecode_jupyter.workspace.state import WorkspaceState
 logger = logging.getLogger(__name__)
 
 MOST_SECONDS = 120.0
-"""A command that took longer the last time is not run beside the work."""
+"""So long a command may take beside the work. One that took longer the last time, there or judged, is not run there."""
 REPORT_CHARS = 2_000
 
 
@@ -132,7 +132,7 @@ async def check(tools: LandingTools, begun: Event, taken: Callable[[], None] = l
 
         async def run(wanted: list[str]) -> dict[str, CallResult]:
             place = await clean_place(tools, path, snapshot.commit, _needs(tools.log, data["task"]))
-            results = await run_commands(tools, wanted, place, "check", begun.seq, agent=VERIFIER)
+            results = await run_commands(tools, wanted, place, "check", begun.seq, VERIFIER, MOST_SECONDS)
             return dict(zip(wanted, results, strict=True))
 
         try:

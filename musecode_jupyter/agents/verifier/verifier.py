@@ -78,7 +78,7 @@ class Verifier:
         assert isinstance(tasks, TasksState)
         of_task = tasks.by_worktree.get(worktree)
         every = commands_of(self.log, self.goal_commands(task.goal), of_task, changed.files)
-        slow = {each for each in every if self.state.seconds.get(each, 0.0) > MOST_SECONDS}
+        slow = {each for each in every if self.state.seconds.get(each, 0.0) >= MOST_SECONDS}
         commands = [each for each in every if each not in slow and each not in self.state.flaky]
         if not commands:
             return
