@@ -124,7 +124,7 @@ class Crew:
             end, most = self._limits.get(task.agent, (MAX_STEPS, MAX_STEPS))
             if self._steps(task.agent) >= end:
                 raise MuseError(f"no answer after {most} model calls")
-            self.mailbox.deliver(task.agent, digest=False)
+            self.mailbox.deliver(task.agent, digest=False, later=self._places)
             return
         state = self.log.state("agents")
         assert isinstance(state, AgentsState)
@@ -186,7 +186,7 @@ class Crew:
             self._limits[name] = (self._steps(name) + most, most)
             self.say_what_is_verified(name)
             self._say_what_changed(name)
-            self.mailbox.deliver(name, digest=True, question=question)
+            self.mailbox.deliver(name, digest=True, question=question, later=self._places)
             if asked.asks and question not in self.mailbox.state.unread(name):
                 self._refuse(question, f"{name} was not asked: the question may not go to its model.")
                 raise MuseError("the question may not go to its model")

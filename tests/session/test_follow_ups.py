@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 from fixtures.crash_world import World, check_calls
-from fixtures.crew_scripts import Looking, ask, is_explorer, look_again
+from fixtures.crew_scripts import Crew, Looking, ask, edit, is_explorer, look_again
 from fixtures.model_scripts import Answer, ParsedRequest
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import DONE, EDIT, Repo, Watch, end, kinds, only, session_on, start
 
 from musecode_jupyter.agents.follow_ups import MOST_WAITING, FollowUpsState
-from musecode_jupyter.session import Session
+from musecode_jupyter.agents.tasks.propose import parse_tasks
+from musecode_jupyter.log.events import Event
+from musecode_jupyter.session import GoalSpec, Session
 from musecode_jupyter.session.agents_view import agents_lines
 from musecode_jupyter.session.replay import prove
 
@@ -219,5 +221,53 @@ def test_next_steps_of_who_gives_way_are_handed_on_and_of_who_goes_for_good_are_
     assert note.data["text"].endswith("It was: the columns")
     texts = [item.get("text", "") for item in explored[-1].items]
     assert any("The one that had your name before you wanted to look again once this changed" in each for each in texts)
+    proof = prove(folder)
+    assert (proof.problem, proof.unchecked) == (None, "")
+
+
+def test_a_step_that_comes_due_while_its_agent_answers_somebody_has_a_turn_of_its_own(repo: Repo) -> None:
+    repo.commit({"one.txt": "wrong\n", "two.txt": "wrong\n"})
+    due = threading.Event()
+
+    def explorer(request: ParsedRequest) -> Answer:
+        if any("You wanted to look again" in item.get("text", "") for item in request.items):
+            return Answer("Opinion: it is right.")
+        if not any(item["type"] == "tool_result" for item in request.items):
+            return Answer("", [look_again("whether one is right", "one.txt")])
+        assert due.wait(60)
+        return Answer("I do not know.")
+
+    workers = Crew(
+        {"one": [[edit("one.txt", "wrong", "right")]], "two": [[ask("What?"), edit("two.txt", "wrong", "right")]]}
+    )
+    checks = {name: f"grep -q right {name}.txt" for name in ("one", "two")}
+    tasks = [{"name": n, "goal": f"Mend {n}.", "accept": [c], "writes": [f"{n}.txt"]} for n, c in checks.items()]
+    asked = threading.Event()
+
+    def model(request: ParsedRequest) -> Answer:
+        if is_explorer(request):
+            asked.set()
+            return explorer(request)
+        answer = workers(request)
+        if answer.calls and answer.calls[0].arguments.get("path") == "one.txt":
+            assert asked.wait(60)
+        return answer
+
+    with ModelServer(model) as server, session_on(server.base_url, repo.root, crew="on", review="off") as session:
+
+        def saw(event: Event) -> None:
+            if event.kind == "mail.sent" and event.data["topic"].startswith("next step"):
+                due.set()
+
+        watch = Watch(session)
+        session.read(lambda core: core.log.on_durable(saw))
+        goal = GoalSpec("mend both", tuple(checks.values()), workers=2, tasks=parse_tasks(tasks))
+        assert end(session.start_goal(goal)).met
+        note = watch.until("mail.sent", to="lead", priority="digest")
+        watch.until("agent.state", since=note.seq, state="idle")
+        events, folder = session.events(), session.folder
+    woken = only(events, "agent.woken")
+    assert [event.data["why"].split(" (")[0] for event in woken] == ["asked by worker-2", "its own next step"]
+    assert (note.agent, note.data["text"]) == ("explorer", "Opinion: it is right.")
     proof = prove(folder)
     assert (proof.problem, proof.unchecked) == (None, "")

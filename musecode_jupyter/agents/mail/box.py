@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from musecode_jupyter.agents.answers import HARNESS
@@ -83,11 +83,11 @@ class Mailbox:
             self.interrupt(to, sent.seq)
         return sent
 
-    def deliver(self, to: str, *, digest: bool, question: int | None = None) -> list[int]:
+    def deliver(self, to: str, *, digest: bool, question: int | None = None, later: Container[int] = ()) -> list[int]:
         """Bring what waits into the conversation of `to`, notes too if `digest`; returns the letters.
 
-        Of those that wait for an answer only `question`: each has a turn of its own. What the pinned model may not get
-        is taken back instead.
+        Of those that wait for an answer, and those named in `later`, only `question`: each has a turn of its own. What
+        the pinned model may not get is taken back instead.
         """
         tiers = tiers_of(self.log)
         for seq in list(self.state.waiting(to)) if tiers.clearance() != "private" else ():
@@ -96,7 +96,7 @@ class Mailbox:
         ready = [
             seq
             for seq, each in self.state.waiting(to).items()
-            if (seq == question if each.asks else digest or each.priority != "digest")
+            if (seq == question if each.asks or seq in later else digest or each.priority != "digest")
         ]
         for seq in ready:
             self.log.post("mail.delivered", {"mail": seq}, agent=to, cause=(seq,))
