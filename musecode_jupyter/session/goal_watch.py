@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from musecode_jupyter.agents.landing.checks import shorten
@@ -12,7 +13,6 @@ from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.errors import Stuck
 from musecode_jupyter.session.clauses import clauses_of
 from musecode_jupyter.skills.clause_state import ClausesState
-from musecode_jupyter.skills.goal_state import GoalRecord
 from musecode_jupyter.skills.limits import limits_of, share_of_work, used_of
 from musecode_jupyter.skills.progress_state import ProgressState
 
@@ -74,13 +74,20 @@ def share(core: SessionCore, goal: int) -> float:
 def check_progress(core: SessionCore, task: Task) -> None:
     """Tell the agent of `task` where its work does not move; Stuck if it was told before and to no avail."""
     record = core.record(task.goal or 0)
-    if task.agent != record.agent or record.workers > 1 or core.gate.info.profile == "guided":
+    if core.gate.info.profile == "guided":
+        # It tries each suspect once, and gives up by itself.
         return
     state = core.log.state("progress")
     assert isinstance(state, ProgressState)
-    progress = state.goals[task.goal or 0]
+    if record.workers > 1:
+        progress = state.workers.get(task.agent)
+    else:
+        progress = state.goals[task.goal or 0] if task.agent == record.agent else None
+    if progress is None:
+        return
     if progress.same >= 2 * SAME_CALLS and progress.told_same:
-        raise Stuck(f"One call was made {progress.same} times in a row with one result.", "wedged")
+        _end(core, task, f"One call was made {progress.same} times in a row with one result.", "wedged")
+        return
     if progress.same >= SAME_CALLS and not progress.told_same:
         _tell(core, task, "same call", SAME.format(same=progress.same))
     if progress.quiet < (progress.told + 1) * QUIET_ANSWERS:
@@ -88,14 +95,19 @@ def check_progress(core: SessionCore, task: Task) -> None:
     if progress.told == 0:
         _tell(core, task, "other idea", OTHER_IDEA.format(quiet=progress.quiet))
     elif progress.told == 1:
-        profile = _profile(core.log, record, task.goal or 0)
+        profile = _profile(core.log, task.verify, task.goal or 0)
         _tell(core, task, "profile", PROFILE.format(quiet=progress.quiet, profile=profile))
     else:
-        raise Stuck(
-            f"Nothing has moved for {progress.quiet} answers of the model: no file, no check, no metric. The agent was "
-            "told twice.",
-            "stalled",
-        )
+        why = f"Nothing has moved for {progress.quiet} answers of the model: no file, no check, no metric."
+        _end(core, task, f"{why} The agent was told twice.", "stalled")
+
+
+def _end(core: SessionCore, task: Task, why: str, state: str) -> None:
+    """Stop the goal, or of several workers the one that is stuck: its task waits for the user, the others go on."""
+    fan_out = core.fan_out
+    if fan_out is None:
+        raise Stuck(why, state)
+    core.begin(fan_out.stop_worker(task.agent, f"{state}. {why}", by=HARNESS), f"the end of {task.agent}'s task")
 
 
 def _tell(core: SessionCore, task: Task, step: str, text: str) -> None:
@@ -103,8 +115,8 @@ def _tell(core: SessionCore, task: Task, step: str, text: str) -> None:
     core.log.post("goal.nudged", said, agent=HARNESS, cause=(task.goal or 0,))
 
 
-def _profile(log: EventLog, record: GoalRecord, goal: int) -> str:
-    """How each verify command came out the last time that anybody ran it for the goal."""
+def _profile(log: EventLog, commands: Sequence[str], goal: int) -> str:
+    """How each command that decides came out the last time that anybody ran it for the goal."""
     asked: dict[int, str] = {}
     last: dict[str, str] = {}
     clauses = log.state("clauses")
@@ -115,7 +127,7 @@ def _profile(log: EventLog, record: GoalRecord, goal: int) -> str:
         data = event.data
         if event.kind == "tool.requested" and data["name"] == "run":
             asked[event.seq] = str(data["arguments"].get("command", ""))
-        elif event.kind == "tool.finished" and asked.get(data["call"]) in record.verify:
+        elif event.kind == "tool.finished" and asked.get(data["call"]) in commands:
             output = "" if held else f":\n{shorten(str(data['output']), PROFILE_CHARS)}"
             last[asked[data["call"]]] = "passes" if data["ok"] else f"fails (exit {data['exit']}){output}"
-    return "\n".join(f"- `{command}` {last.get(command, 'was not run yet')}" for command in record.verify)
+    return "\n".join(f"- `{command}` {last.get(command, 'was not run yet')}" for command in commands)

@@ -18,7 +18,7 @@ _LEAST_GAIN = 0.01
 
 
 class Progress(Slice):
-    """One goal. `quiet` counts the answers of its agent's model since something moved, `told` the notes about that.
+    """One goal, or a worker at its task in `worktree`. `quiet` counts the answers of its agent's model since something moved, `told` the notes about that.
 
     `files` has what files were changed to so far: what was there before is no movement. `passed` are the commands and
     clauses that passed in a judgement so far, `best` the best estimate of each metric. `same` counts how often one call
@@ -26,6 +26,7 @@ class Progress(Slice):
     """
 
     agent: str
+    worktree: int | None = None
     quiet: int = 0
     told: int = 0
     files: dict[str, bool] = Field(default_factory=dict)
@@ -43,10 +44,11 @@ class Progress(Slice):
 
 
 class ProgressState(Slice):
-    """By seq of goal.set; `active` is the one that is worked on."""
+    """By seq of goal.set; `active` is the one that is worked on, `workers` those at its tasks, by name."""
 
     goals: dict[int, Progress] = Field(default_factory=dict)
     active: int | None = None
+    workers: dict[str, Progress] = Field(default_factory=dict)
 
 
 class ProgressReducer:
@@ -56,7 +58,7 @@ class ProgressReducer:
     kinds = frozenset(
         {
             *("goal.set", "goal.resumed", "goal.cleared", "goal.edited", "goal.nudged", "goal.judged"),
-            *("model.completed", "file.changed", "worktree.snapshotted", "tool.requested"),
+            *("model.completed", "file.changed", "worktree.snapshotted", "tool.requested", "task.leased"),
             *(_MOVES | _ANSWERS),
         }
     )
@@ -66,6 +68,8 @@ class ProgressReducer:
 
     def apply(self, state: ProgressState, event: Event) -> None:
         data = event.data
+        if event.kind in {"goal.set", "goal.resumed", "goal.cleared"}:
+            state.workers = {}
         if event.kind == "goal.set":
             state.active = event.seq
             state.goals[event.seq] = Progress(agent=data["agent"])
@@ -77,15 +81,22 @@ class ProgressReducer:
         elif event.kind == "goal.edited":
             self._anew(state.goals[data["goal"]])
         elif event.kind == "goal.nudged":
-            goal = state.goals[data["goal"]]
+            goal = state.workers.get(data["agent"]) or state.goals[data["goal"]]
             if data["step"] == "same call":
                 goal.told_same = True
             else:
                 goal.told += 1
         elif event.kind == "goal.judged":
             self._judged(state.goals[data["goal"]], data)
+        elif event.kind == "task.leased":
+            # What others do is no movement of its own.
+            state.workers[data["agent"]] = Progress(agent=data["agent"], worktree=data["worktree"])
         elif state.active is not None and event.kind in self.kinds:
             self._worked(state.goals[state.active], event)
+            for name, worker in state.workers.items():
+                here = worker.worktree is not None and data.get("worktree") == worker.worktree
+                if event.agent == name or here or event.kind.startswith("claim."):
+                    self._worked(worker, event)
 
     def _anew(self, goal: Progress) -> None:
         goal.moved()

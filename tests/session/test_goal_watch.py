@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from fixtures.model_scripts import Answer, Call, Fault, ParsedRequest, Steps
 from fixtures.model_server import ModelServer
 from fixtures.session_bench import CHECK, DONE, EDIT, Held, Repo, end, only, run_of, said, session_on, start
 
+from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.runtime.money import MICRO, limit_microusd
 from musecode_jupyter.session import GoalSpec, goal_watch
 from musecode_jupyter.session.clauses import clauses_of
@@ -168,6 +170,54 @@ class TestStalls:
             handle.resume()
             assert end(handle).met
             assert prove(session.folder).ok
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_does_not_move_is_told_and_its_task_waits_while_the_others_land(repo: Repo) -> None:
+    repo.commit({f"{name}.txt": "wrong\n" for name in ("one", "two")})
+    graph = [
+        {"name": name, "goal": f"Mend {name}.txt.", "accept": [f"grep -q right {name}.txt"], "writes": [f"{name}.txt"]}
+        for name in ("one", "two")
+    ]
+    looking = threading.Event()
+    looking.set()
+    asked: list[ParsedRequest] = []
+
+    def model(request: ParsedRequest) -> Answer:
+        first = next(item["text"] for item in request.items if item.get("text", "").startswith("Task "))
+        name = "two" if first.startswith("Task two") else "one"
+        done = [item for item in request.items if item["type"] == "tool_result"]
+        if name == "two" and looking.is_set():
+            asked.append(request)
+            return run_of(f"echo {len(done)}")
+        path = f"{name}.txt"
+        if any(item["type"] == "tool_call" and item["name"] == "edit" for item in request.items):
+            return DONE
+        return Answer("", [Call("edit", {"path": path, "old": "wrong", "new": "right"})])
+
+    spec = GoalSpec("mend both", tuple(g["accept"][0] for g in graph), workers=2, tasks=parse_tasks(graph))
+    with ModelServer(model) as server, session_on(server.base_url, repo.root) as session:
+        handle = session.start_goal(spec)
+        result = end(handle)
+        events = list(session.events())
+        assert result.status == "blocked", result.why
+        told = [(e.data["agent"], e.data["step"]) for e in only(events, "goal.nudged")]
+        assert [step for _, step in told] == ["other idea", "profile"]
+        stuck = {agent for agent, _ in told}
+        assert len(stuck) == 1
+        (stop,) = only(events, "user.interrupt")
+        assert (stop.agent, {stop.data["scope"]}) == ("harness", stuck)
+        (paused,) = only(events, "task.paused")
+        assert "stalled. Nothing has moved for 6 answers" in paused.data["why"]
+        assert repo.read("one.txt") == "right\n"
+        assert len(asked) == 6
+        looking.clear()
+        handle.resume()
+        assert end(handle).met
+        proof = prove(session.folder)
+        assert proof.ok, proof.problem
+    assert repo.read("two.txt") == "right\n"
+    assert "- `grep -q right two.txt` " in " ".join(said(server.requests[-1].json))
 
 
 class TestEachStop:
