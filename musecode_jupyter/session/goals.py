@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from musecode_jupyter.log.events import Event
 from musecode_jupyter.runtime.errors import UsageProblem
 from musecode_jupyter.session.clauses import Frozen, clauses_of, filled, freeze, hide_held, kept
 from musecode_jupyter.session.crew import LEAD_NAME
@@ -116,10 +117,20 @@ async def edit_goal(
 
 
 def history_text(core: SessionCore, goal: int) -> str:
-    """Every version of the goal's text, clauses and limits, oldest first, each with the number of its event."""
+    """Every version of the goal's text, clauses and limits, oldest first, each with the number of its event.
+
+    Before them who proposed what decides it, and how the user confirmed that, where it was proposed.
+    """
     core.record(goal)
     lines = []
-    for seq in clauses_of(core, goal).versions:
+    draft = core.log.get(goal).data.get("draft")
+    proposed = [] if draft is None else [e.seq for e in core.log.events(since=draft) if _of_draft(e, draft, goal)]
+    for seq in [*proposed, *clauses_of(core, goal).versions]:
         event = core.log.get(seq)
         lines.append(f"{seq}: {summarise(event)['text']}")
     return "\n".join(lines)
+
+
+def _of_draft(event: Event, draft: int, goal: int) -> bool:
+    kinds = {"draft.proposed", "draft.confirmed"}
+    return event.seq < goal and event.kind in kinds and event.data["draft"] == draft

@@ -18,7 +18,9 @@ _LEAST_GAIN = 0.01
 
 
 class Progress(Slice):
-    """One goal, or a worker at its task in `worktree`. `quiet` counts the answers of its agent's model since something moved, `told` the notes about that.
+    """One goal, or a worker at its task in `worktree`.
+
+    `quiet` counts the answers of its agent's model since something moved, `told` the notes about that.
 
     `files` has what files were changed to so far: what was there before is no movement. `passed` are the commands and
     clauses that passed in a judgement so far, `best` the best estimate of each metric. `same` counts how often one call
