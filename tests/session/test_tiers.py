@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,18 @@ from fixtures.long_talks import asks_for_summary
 from fixtures.model_scripts import Answer, Call, ParsedRequest
 from fixtures.model_server import MODELS, ModelServer, SeenRequest
 from fixtures.plan_scripts import proposing, step
-from fixtures.session_bench import EDIT, MODEL, Repo, end, only, results, said, session_on, start
+from fixtures.session_bench import EDIT, MODEL, Repo, Watch, end, only, results, said, session_on, settings, start
 
-from musecode_jupyter.runtime.errors import ConfigurationError, UsageProblem
+from musecode_jupyter.runtime.errors import (
+    ConfigurationError,
+    Denied,
+    ModelError,
+    TierBlocked,
+    UsageProblem,
+    WrongModel,
+)
 from musecode_jupyter.session import Session
+from musecode_jupyter.session.api import fork_session
 from musecode_jupyter.session.replay import prove
 
 CONTRIBUTOR = f"{MODEL}-contributor"
@@ -199,4 +208,141 @@ def test_a_private_file_is_in_no_request_to_a_contributor_model_in_a_long_sessio
         assert session.log.last_seq >= 500
         assert len(sent_to(server, CONTRIBUTOR)) > 20
         assert_kept(server)
+        proved(session)
+
+
+@pytest.mark.parametrize("says", ["served", "header"])
+def test_another_model_than_the_pinned_one_stops_the_session(repo: Repo, says: str) -> None:
+    """19 of 19 calls were answered by the contributor model though the standard one was pinned; once is enough."""
+    with serve(Says(Answer("x"))) as server, session_on(server.base_url, repo.root) as session:
+        setattr(server, says, CONTRIBUTOR)
+        with pytest.raises(ModelError, match=f"answered with '{CONTRIBUTOR}' although '{MODEL}' was asked for"):
+            asked(session)
+        assert len(server.requests) == 1, "it was tried again"
+        setattr(server, says, "")
+        with pytest.raises(WrongModel, match="No call is made: another model"):
+            asked(session)
+        assert len(server.requests) == 1
+        session.set_model(MODEL)
+        assert asked(session) == "x"
+        assert {seen.json["model"] for seen in server.requests} == {MODEL}
+        proved(session)
+
+
+def test_the_opt_in_is_of_one_repository_and_outlives_the_session(repo: Repo, tmp_path: Path) -> None:
+    other = Repo(tmp_path / "other")
+    with serve(Says(Answer("x"))) as server:
+        with session_on(server.base_url, repo.root) as session:
+            session.opt_in(WORDS)
+            session.set_tier("contributor")
+            asked(session)
+            name = session.id
+        with pytest.raises(ConfigurationError, match="other is not opted in"):
+            session_on(server.base_url, other.root, model=CONTRIBUTOR).__enter__()
+        with session_on(server.base_url, repo.root, resume=name) as session:
+            assert (session.model, session.tier) == (CONTRIBUTOR, "contributor"), "it has the model that it had"
+            asked(session)
+            forked = fork_session(session.folder, session.log.last_seq, settings=settings(server.base_url))
+            assert (forked.model, forked.tier) == (CONTRIBUTOR, "contributor"), "a fork changes no model"
+            forked.close()
+            session.withdraw()
+            with pytest.raises(TierBlocked, match=f"Nothing is sent to {CONTRIBUTOR}: this repository is not opted in"):
+                asked(session)
+            assert session.set_tier("standard").startswith(f"{MODEL} is pinned")
+            asked(session)
+            blocked = only(session.events(), "tier.blocked")
+            assert [each.data["clearance"] for each in blocked] == [""]
+            proved(session)
+        with pytest.raises(ConfigurationError, match="repo is not opted in"):
+            session_on(server.base_url, repo.root, model=CONTRIBUTOR).__enter__()
+    assert len(sent_to(server, CONTRIBUTOR)) == 2
+
+
+def test_a_standard_session_is_not_resumed_with_a_contributor_model(repo: Repo) -> None:
+    with serve(Says(Answer("x"))) as server:
+        with session_on(server.base_url, repo.root) as session:
+            session.opt_in(WORDS)
+            name = session.id
+        with pytest.raises(
+            ConfigurationError, match=f"pinned to {MODEL}, and {CONTRIBUTOR} is of the"
+        ):
+            session_on(server.base_url, repo.root, resume=name, model=CONTRIBUTOR).__enter__()
+
+
+def test_a_changed_tier_file_voids_the_opt_in(repo: Repo) -> None:
+    with serve(Says(Answer("x"))) as server:
+        with session_on(server.base_url, repo.root) as session:
+            session.opt_in(WORDS)
+        (repo.root / ".musecode").mkdir()
+        repo.write(".musecode/tiers.toml", '[paths]\n"data" = "standard"\n')
+        with session_on(server.base_url, repo.root) as session:
+            (told,) = [line for line in session.take_notices() if "tiers.toml" in line]
+            assert "changed since this repository was opted in" in told
+            with pytest.raises(UsageProblem, match="is not opted in"):
+                session.set_tier("contributor")
+            session.opt_in(WORDS)
+            session.set_tier("contributor")
+        repo.write(".musecode/tiers.toml", '[paths]\n"data" = "stadard"\n')
+        with pytest.raises(ConfigurationError, match=r"tiers\.toml, line 2: 'stadard' is no label"):
+            session_on(server.base_url, repo.root).__enter__()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_private_goes_to_no_other_machine_where_the_owner_says_so(repo: Repo, host: str) -> None:
+    """Under 0.0.0.0, which is no name of this machine, the server counts as one on another machine."""
+    (repo.root / ".musecode").mkdir()
+    repo.write(".musecode/tiers.toml", '[clearance]\nstandard = "standard"\n')
+    with serve(Says(Answer("", [READ]), Answer("I see."))) as server:
+        address = server.base_url.replace("127.0.0.1", host)
+        with session_on(address, repo.root) as session:
+            asked(session)
+            shown = results(server.requests[-1].json)[0]
+            if host == "127.0.0.1":
+                assert MARK in shown
+            else:
+                assert f"and {MODEL} is not on this machine" in shown
+                assert all(MARK.encode() not in seen.body for seen in server.requests)
+            proved(session)
+
+
+def test_the_users_own_label_counts_and_is_kept(repo: Repo) -> None:
+    with serve(Says(Answer("", [READ]), Answer("I see."))) as server:
+        with session_on(server.base_url, repo.root) as session:
+            assert session.label("data/patients.csv", "standard").startswith(
+                "data/patients.csv is standard from now on"
+            )
+            with pytest.raises(UsageProblem, match="'secret' is no label"):
+                session.label("data", "secret")
+        with session_on(server.base_url, repo.root) as session:
+            session.opt_in(WORDS)
+            session.set_tier("contributor")
+            asked(session)
+            assert MARK in results(sent_to(server, CONTRIBUTOR)[-1].json)[0], "it is the owner's word"
+            proved(session)
+
+
+def test_a_switch_is_asked_and_a_no_changes_nothing(repo: Repo) -> None:
+    with (
+        serve(Says(Answer("x"))) as server,
+        session_on(server.base_url, repo.root, interactive=True, approvals="ask") as session,
+    ):
+        session.opt_in(WORDS)
+        asked(session)
+        watch = Watch(session)
+        with ThreadPoolExecutor(1) as pool:
+            waits = pool.submit(session.set_tier, "contributor")
+            question = watch.until("approval.requested")
+            assert "would have cost" in question.data["shown"]["price"]
+            assert "may be used for training" in question.data["shown"]["means"]
+            session.answer(question.seq, "deny", by="magic", why="no")
+            with pytest.raises(Denied, match="Not switched"):
+                waits.result(30)
+            assert session.model == MODEL
+            waits = pool.submit(session.set_tier, "contributor")
+            session.answer(watch.until("approval.requested", since=question.seq).seq, "approve", by="magic")
+            assert waits.result(30).startswith(f"{CONTRIBUTOR} is pinned")
+        text = session.tier_text()
+        assert text.startswith(
+            f"{CONTRIBUTOR}, of the contributor tier, gets what is public or standard. repo is opted in."
+        )
         proved(session)
