@@ -189,7 +189,7 @@ def parse_tier_file(text: str, name: str = FILE) -> TierFile:
     rules = []
     for pattern, label in _table(content, "paths", name, text).items():
         where = f"{FILE}, line {_line(text, pattern)}"
-        if label not in ORDER:
+        if not isinstance(label, str) or label not in ORDER:
             raise _wrong(name, text, pattern, f"{label!r} is no label: use {', '.join(map(repr, ORDER))}")
         if (
             not pattern.strip("/ ")
@@ -215,7 +215,7 @@ def parse_tier_file(text: str, name: str = FILE) -> TierFile:
         raise ConfigurationError(f"{name} has {len(rules)} rules; at most {MOST_RULES} are taken.")
     standard: Clearance = "private"
     for key, value in _table(content, "clearance", name, text).items():
-        if key != "standard" or value not in {"standard", "private"}:
+        if key != "standard" or value not in ("standard", "private"):
             raise _wrong(name, text, key, "[clearance] takes standard = 'standard' or 'private'")
         standard = "standard" if value == "standard" else "private"
     return TierFile(tuple(rules), standard, blake2b(text.encode(), digest_size=16).hexdigest())
@@ -230,12 +230,10 @@ def _table(content: dict[str, object], table: str, name: str, text: str) -> dict
 
 def _line(text: str, key: str) -> int:
     """The line in which `key` stands, as near as can be said once the text is parsed."""
-    shapes = (f'"{key}"', f"'{key}'", f"[{key}]", key)
-    lines = text.splitlines()
-    for shape in shapes:
-        for number, line in enumerate(lines, 1):
-            if shape in line.partition("#")[0] or (shape in line and not line.lstrip().startswith("#")):
-                return number
+    key_in = re.compile(rf"""(?:^|[\s.\['"]){re.escape(key)}['"]?\s*[=\].]""")
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.lstrip().startswith("#") and key_in.search(line):
+            return number
     return 1
 
 

@@ -10,7 +10,7 @@ import pytest
 from fixtures.crew_scripts import is_explorer
 from fixtures.long_talks import asks_for_summary
 from fixtures.model_scripts import Answer, Call, ParsedRequest
-from fixtures.model_server import MODELS, ModelServer, SeenRequest
+from fixtures.model_server import ModelServer, SeenRequest
 from fixtures.plan_scripts import proposing, step
 from fixtures.session_bench import EDIT, MODEL, Repo, Watch, end, only, results, said, session_on, settings, start
 
@@ -39,10 +39,6 @@ def repo(tmp_path: Path) -> Repo:
     made.commit({"data/patients.csv": f"id,what\n1,{MARK}\n", ".gitignore": "local.txt\n"})
     made.write("local.txt", f"{MARK}\n")
     return made
-
-
-def serve(script: object) -> ModelServer:
-    return ModelServer(script, models=(*MODELS, CONTRIBUTOR))  # type: ignore[arg-type]
 
 
 def sent_to(server: ModelServer, model: str) -> list[SeenRequest]:
@@ -77,7 +73,7 @@ def asked(session: Session, text: str = "Go on.") -> str:
 
 
 def test_a_contributor_model_gets_nothing_before_the_owner_has_opted_in(repo: Repo) -> None:
-    with serve(Says(Answer("x"))) as server:
+    with ModelServer(Says(Answer("x"))) as server:
         with (
             pytest.raises(ConfigurationError, match=r"is not opted in: use muse-spark-.*, or opt in with"),
             session_on(server.base_url, repo.root, model=CONTRIBUTOR),
@@ -98,7 +94,7 @@ def test_a_contributor_model_gets_nothing_before_the_owner_has_opted_in(repo: Re
 
 def test_what_was_read_in_the_standard_tier_stays_out_of_the_contributor_tier(repo: Repo) -> None:
     answers = Says(Answer("", [READ]), Answer(f"It says {MARK}."), Answer("What else?"))
-    with serve(answers) as server, session_on(server.base_url, repo.root) as session:
+    with ModelServer(answers) as server, session_on(server.base_url, repo.root) as session:
         session.opt_in(WORDS)
         assert MARK in asked(session, "What is in the data?")
         labels = {event.kind: event.label for event in session.events()}
@@ -121,7 +117,10 @@ def test_the_contributor_model_is_not_shown_what_is_private(repo: Repo) -> None:
         Call("search", {"pattern": "patient"}),
         Call("read", {"path": "answer.txt"}),
     ]
-    with serve(Says(Answer("", calls), Answer("I see."))) as server, session_on(server.base_url, repo.root) as session:
+    with (
+        ModelServer(Says(Answer("", calls), Answer("I see."))) as server,
+        session_on(server.base_url, repo.root) as session,
+    ):
         session.opt_in(WORDS)
         session.set_tier("contributor")
         asked(session)
@@ -180,7 +179,7 @@ class Parrot:
 def test_a_private_file_is_in_no_request_to_a_contributor_model_in_a_long_session(repo: Repo) -> None:
     """500 events with goals, mail, claims, plans, summaries and retractions, before and after the switch."""
     parrot = Parrot()
-    with serve(parrot) as server, session_on(server.base_url, repo.root, crew="on", context="10240") as session:
+    with ModelServer(parrot) as server, session_on(server.base_url, repo.root, crew="on", context="10240") as session:
         session.opt_in(WORDS)
 
         def work(most: int) -> None:
@@ -214,7 +213,7 @@ def test_a_private_file_is_in_no_request_to_a_contributor_model_in_a_long_sessio
 @pytest.mark.parametrize("says", ["served", "header"])
 def test_another_model_than_the_pinned_one_stops_the_session(repo: Repo, says: str) -> None:
     """19 of 19 calls were answered by the contributor model though the standard one was pinned; once is enough."""
-    with serve(Says(Answer("x"))) as server, session_on(server.base_url, repo.root) as session:
+    with ModelServer(Says(Answer("x"))) as server, session_on(server.base_url, repo.root) as session:
         setattr(server, says, CONTRIBUTOR)
         with pytest.raises(ModelError, match=f"answered with '{CONTRIBUTOR}' although '{MODEL}' was asked for"):
             asked(session)
@@ -231,7 +230,7 @@ def test_another_model_than_the_pinned_one_stops_the_session(repo: Repo, says: s
 
 def test_the_opt_in_is_of_one_repository_and_outlives_the_session(repo: Repo, tmp_path: Path) -> None:
     other = Repo(tmp_path / "other")
-    with serve(Says(Answer("x"))) as server:
+    with ModelServer(Says(Answer("x"))) as server:
         with session_on(server.base_url, repo.root) as session:
             session.opt_in(WORDS)
             session.set_tier("contributor")
@@ -259,18 +258,16 @@ def test_the_opt_in_is_of_one_repository_and_outlives_the_session(repo: Repo, tm
 
 
 def test_a_standard_session_is_not_resumed_with_a_contributor_model(repo: Repo) -> None:
-    with serve(Says(Answer("x"))) as server:
+    with ModelServer(Says(Answer("x"))) as server:
         with session_on(server.base_url, repo.root) as session:
             session.opt_in(WORDS)
             name = session.id
-        with pytest.raises(
-            ConfigurationError, match=f"pinned to {MODEL}, and {CONTRIBUTOR} is of the"
-        ):
+        with pytest.raises(ConfigurationError, match=f"pinned to {MODEL}, and {CONTRIBUTOR} is of the"):
             session_on(server.base_url, repo.root, resume=name, model=CONTRIBUTOR).__enter__()
 
 
 def test_a_changed_tier_file_voids_the_opt_in(repo: Repo) -> None:
-    with serve(Says(Answer("x"))) as server:
+    with ModelServer(Says(Answer("x"))) as server:
         with session_on(server.base_url, repo.root) as session:
             session.opt_in(WORDS)
         (repo.root / ".musecode").mkdir()
@@ -292,7 +289,7 @@ def test_private_goes_to_no_other_machine_where_the_owner_says_so(repo: Repo, ho
     """Under 0.0.0.0, which is no name of this machine, the server counts as one on another machine."""
     (repo.root / ".musecode").mkdir()
     repo.write(".musecode/tiers.toml", '[clearance]\nstandard = "standard"\n')
-    with serve(Says(Answer("", [READ]), Answer("I see."))) as server:
+    with ModelServer(Says(Answer("", [READ]), Answer("I see."))) as server:
         address = server.base_url.replace("127.0.0.1", host)
         with session_on(address, repo.root) as session:
             asked(session)
@@ -306,7 +303,7 @@ def test_private_goes_to_no_other_machine_where_the_owner_says_so(repo: Repo, ho
 
 
 def test_the_users_own_label_counts_and_is_kept(repo: Repo) -> None:
-    with serve(Says(Answer("", [READ]), Answer("I see."))) as server:
+    with ModelServer(Says(Answer("", [READ]), Answer("I see."))) as server:
         with session_on(server.base_url, repo.root) as session:
             assert session.label("data/patients.csv", "standard").startswith(
                 "data/patients.csv is standard from now on"
@@ -323,7 +320,7 @@ def test_the_users_own_label_counts_and_is_kept(repo: Repo) -> None:
 
 def test_a_switch_is_asked_and_a_no_changes_nothing(repo: Repo) -> None:
     with (
-        serve(Says(Answer("x"))) as server,
+        ModelServer(Says(Answer("x"))) as server,
         session_on(server.base_url, repo.root, interactive=True, approvals="ask") as session,
     ):
         session.opt_in(WORDS)
