@@ -114,10 +114,10 @@ class GrillSkipped(Payload):
 
 
 class GrillStopped(Payload):
-    """An attack ended before every angle was tried: by the user, a restart, or an error."""
+    """An attack ended before every angle was tried: by the user, a restart, a limit, or an error."""
 
     grill: int
-    state: Literal["stopped", "interrupted", "error"]
+    state: Literal["stopped", "interrupted", "budget", "error"]
     why: str
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.roles import offered
-from musecode_jupyter.runtime.errors import BudgetExceeded, GitError, LogError, MuseError, UsageProblem
+from musecode_jupyter.runtime.errors import GitError, UsageProblem
 from musecode_jupyter.session.crew import LEAD_NAME
 from musecode_jupyter.session.goal_queue import as_data, from_data
 from musecode_jupyter.session.landings import landing_parts
@@ -25,7 +25,6 @@ from musecode_jupyter.skills.draft_state import (
 )
 from musecode_jupyter.skills.goal_draft import DraftRunner, draft_message
 from musecode_jupyter.skills.plan import PlanTools
-from musecode_jupyter.skills.plan_tool import PlanStalled
 from musecode_jupyter.tools.registry import Place
 from musecode_jupyter.workspace.git import Git
 from musecode_jupyter.workspace.worktrees import discard_detached
@@ -95,10 +94,7 @@ class Drafts:
                 },
                 agent="user",
             )
-            held = core.questions.hold(self._run(begun.seq, found.git), f"draft {begun.seq}")
-            task = asyncio.create_task(core.questions.ended(held), name=f"end of draft {begun.seq} of {core.id}")
-            task.add_done_callback(_seen)
-            self._tasks[begun.seq] = task
+            self._tasks[begun.seq] = core.questions.start(self._run(begun.seq, found.git), f"draft {begun.seq}")
         return begun.seq
 
     async def _run(self, draft: int, git: Git) -> None:
@@ -106,27 +102,10 @@ class Drafts:
         place = Place(git.root, None, git.list_files, None)
         tools = PlanTools(**landing_parts(core, None, git), loop=core.loop, place=place, guided=False)
         runner = DraftRunner(tools, draft)
-        state, why = "", ""
         try:
-            await core.questions.plan(runner.run, Task(LEAD_NAME, place, draft), "what decides a goal")
-        except asyncio.CancelledError:
-            state, why = "stopped", core.questions.why()
-            raise
-        except LogError:
-            raise
-        except PlanStalled as problem:
-            state, why = "stalled", str(problem)
-        except BudgetExceeded as problem:
-            state, why = "budget", str(problem)
-        except MuseError as problem:
-            state, why = "error", str(problem)
-        except Exception as problem:
-            logger.exception("draft %s ended in an unexpected error", draft)
-            state, why = "error", f"Unexpected {type(problem).__name__}: {problem}. The log holds all up to here."
+            with core.questions.noting("draft", draft, lambda: self.record(draft).status == "asking"):
+                await core.questions.plan(runner.run, Task(LEAD_NAME, place, draft), "what decides a goal")
         finally:
-            if state and core.log.writable and self.record(draft).status == "asking":
-                stopped = {"draft": draft, "state": state, "why": why or "stopped by the user"}
-                core.log.post("draft.stopped", stopped, agent="harness", cause=(draft,))
             try:
                 await discard_detached(git, runner.check_path)
             except (GitError, OSError) as problem:
@@ -232,12 +211,6 @@ async def settle_drafts(core: SessionCore, why: str) -> None:
     if draft is not None:
         stopped = {"draft": draft, "state": "interrupted", "why": f"{why}."}
         await core.log.append("draft.stopped", stopped, agent="harness", cause=(draft,))
-
-
-def _seen(task: asyncio.Task[None]) -> None:
-    # How it ended is in the log.
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.info("%s: %s", task.get_name(), error)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,8 +25,6 @@ from musecode_jupyter.tools.registry import Place
 
 if TYPE_CHECKING:
     from musecode_jupyter.session.core import SessionCore
-
-logger = logging.getLogger(__name__)
 
 NONE_YET = "Nothing was attacked yet: %grill"
 UNDER_WAY = "An attack is under way: wait for it (%grill show), or end it with `%grill stop`."
@@ -178,11 +175,7 @@ class Grills:
         return (await core.log.append("grill.begun", data, agent="user", cause=cause)).seq
 
     def _start(self, grill: int) -> None:
-        questions = self._core.questions
-        held = questions.hold(self._reviewed(grill), f"attack {grill}")
-        task = asyncio.create_task(questions.ended(held), name=f"end of attack {grill} of {self._core.id}")
-        task.add_done_callback(_seen)
-        self._tasks[grill] = task
+        self._tasks[grill] = self._core.questions.start(self._reviewed(grill), f"attack {grill}")
 
     async def _reviewed(self, grill: int) -> None:
         log = self._core.log
@@ -197,23 +190,8 @@ class Grills:
 
     async def _run(self, grill: int) -> None:
         core = self._core
-        state, why = "", ""
-        try:
+        with core.questions.noting("grill", grill, lambda: self.record(grill).status == "running"):
             await GrillRunner(await self._tools(), grill).run()
-        except asyncio.CancelledError:
-            state, why = "stopped", core.questions.why()
-            raise
-        except LogError:
-            raise
-        except MuseError as problem:
-            state, why = "error", str(problem)
-        except Exception as problem:
-            logger.exception("attack %s ended in an unexpected error", grill)
-            state, why = "error", f"Unexpected {type(problem).__name__}: {problem}. The log holds all up to here."
-        finally:
-            if state and core.log.writable and self.record(grill).status == "running":
-                stopped = {"grill": grill, "state": state, "why": why or "stopped by the user"}
-                core.log.post("grill.stopped", stopped, agent=HARNESS, cause=(grill,))
 
     async def _tools(self) -> GrillTools:
         core = self._core
@@ -404,9 +382,3 @@ def blocking(core: SessionCore, plan: int) -> Sequence[int]:
 async def no_files() -> list[str]:
     """The files of no repository."""
     return []
-
-
-def _seen(task: asyncio.Task[None]) -> None:
-    # How it ended is in the log.
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.info("%s: %s", task.get_name(), error)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from musecode_jupyter.agents.claims.state import ClaimsState
 from musecode_jupyter.agents.mind import Task
 from musecode_jupyter.agents.tasks.graph import TaskSpec
-from musecode_jupyter.runtime.errors import BudgetExceeded, Denied, GitError, LogError, MuseError, UsageProblem
+from musecode_jupyter.runtime.errors import Denied, GitError, MuseError, UsageProblem
 from musecode_jupyter.session.claims import look_again
 from musecode_jupyter.session.crew import LEAD_NAME
 from musecode_jupyter.session.grills import accepted
@@ -30,7 +30,6 @@ from musecode_jupyter.skills.plan_state import (
     plans_of,
 )
 from musecode_jupyter.skills.plan_text import edit_message, plan_markdown, plan_message, plan_text, standing
-from musecode_jupyter.skills.plan_tool import PlanStalled
 from musecode_jupyter.skills.verify_command import check_command
 from musecode_jupyter.tools.environment import child_environment
 from musecode_jupyter.tools.files import digest_bytes, read_bytes
@@ -157,11 +156,7 @@ class Plans:
             self._start(plan, git)
 
     def _start(self, plan: int, git: Git) -> None:
-        questions = self._core.questions
-        held = questions.hold(self._run(plan, git), f"plan {plan}")
-        task = asyncio.create_task(questions.ended(held), name=f"end of plan {plan} of {self._core.id}")
-        task.add_done_callback(_seen)
-        self._tasks[plan] = task
+        self._tasks[plan] = self._core.questions.start(self._run(plan, git), f"plan {plan}")
 
     async def _run(self, plan: int, git: Git) -> None:
         core = self._core
@@ -170,28 +165,11 @@ class Plans:
             **landing_parts(core, None, git), loop=core.loop, place=place, guided=core.gate.info.profile == "guided"
         )
         runner = PlanRunner(tools, plan)
-        state, why = "", ""
         try:
-            await core.questions.plan(runner.run, Task(LEAD_NAME, place, plan))
-            await keep(core, plan)
-        except asyncio.CancelledError:
-            state, why = "stopped", core.questions.why()
-            raise
-        except LogError:
-            raise
-        except PlanStalled as problem:
-            state, why = "stalled", str(problem)
-        except BudgetExceeded as problem:
-            state, why = "budget", str(problem)
-        except MuseError as problem:
-            state, why = "error", str(problem)
-        except Exception as problem:
-            logger.exception("plan %s ended in an unexpected error", plan)
-            state, why = "error", f"Unexpected {type(problem).__name__}: {problem}. The log holds all up to here."
+            with core.questions.noting("plan", plan, lambda: self.record(plan).status == "writing"):
+                await core.questions.plan(runner.run, Task(LEAD_NAME, place, plan))
+                await keep(core, plan)
         finally:
-            if state and core.log.writable and self.record(plan).status == "writing":
-                stopped = {"plan": plan, "state": state, "why": why or "stopped by the user"}
-                core.log.post("plan.stopped", stopped, agent="harness", cause=(plan,))
             try:
                 await discard_detached(git, runner.check_path)
             except (GitError, OSError) as problem:
@@ -513,9 +491,3 @@ def _write_new(root: Path, target: Path, text: str) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("xb") as file:
         file.write(text.encode("utf-8", "backslashreplace"))
-
-
-def _seen(task: asyncio.Task[None]) -> None:
-    # How it ended is in the log.
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.info("%s: %s", task.get_name(), error)

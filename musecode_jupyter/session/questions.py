@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from musecode_jupyter.agents.landing.tools import HARNESS
 from musecode_jupyter.agents.mind import Step, Task
-from musecode_jupyter.runtime.errors import BudgetExceeded, Stopped, UsageProblem
+from musecode_jupyter.runtime.errors import BudgetExceeded, LogError, MuseError, Stopped, UsageProblem
 from musecode_jupyter.session.crew import LEAD_NAME
 from musecode_jupyter.session.grills import UNDER_WAY
 from musecode_jupyter.skills.draft_tool import check_draft_tries
 from musecode_jupyter.skills.plan_state import being_written
-from musecode_jupyter.skills.plan_tool import check_tries
+from musecode_jupyter.skills.plan_tool import PlanStalled, check_tries
 from musecode_jupyter.tools.notebook import AttachedCell
 from musecode_jupyter.tools.pictures import recorded
 
 if TYPE_CHECKING:
     from musecode_jupyter.session.core import SessionCore
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -47,6 +52,41 @@ class Questions:
         task = asyncio.create_task(work, name=f"{name} of {self._core.id}")
         self._tasks[task] = ""
         return task
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """`hold` work that nobody awaits; the task ends with it, and is never an error that nobody sees."""
+        held = self.hold(work, name)
+        task = asyncio.create_task(self.ended(held), name=f"end of {name} of {self._core.id}")
+        task.add_done_callback(_seen)
+        return task
+
+    @contextmanager
+    def noting(self, kind: str, number: int, under_way: Callable[[], bool]) -> Iterator[None]:
+        """What keeps the work within from its own end is written down as `kind`.stopped of `number`, while it is open.
+
+        Only what ends its task, and a fault of the log, is raised.
+        """
+        state, why = "", ""
+        try:
+            yield
+        except asyncio.CancelledError:
+            state, why = "stopped", self.why() or "stopped by the user"
+            raise
+        except LogError:
+            raise
+        except PlanStalled as problem:
+            state, why = "stalled", str(problem)
+        except BudgetExceeded as problem:
+            state, why = "budget", str(problem)
+        except MuseError as problem:
+            state, why = "error", str(problem)
+        except Exception as problem:
+            logger.exception("%s %s ended in an unexpected error", kind, number)
+            state, why = "error", f"Unexpected {type(problem).__name__}: {problem}. The log holds all up to here."
+        finally:
+            if state and self._core.log.writable and under_way():
+                stopped = {kind: number, "state": state, "why": why}
+                self._core.log.post(f"{kind}.stopped", stopped, agent=HARNESS, cause=(number,))
 
     async def ended(self, task: asyncio.Task[T]) -> T:
         """What `task` comes to; raises Stopped if the user ended it."""
@@ -143,3 +183,9 @@ class Questions:
                 f"No answer after {limit} model calls. Ask again to let it go on, or set MUSECODE_ASK_STEPS to more.",
                 scope="steps",
             )
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    # How it ended is in the log.
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.info("%s: %s", task.get_name(), error)
