@@ -147,6 +147,18 @@ class TestGround:
         assert repo.git("show", "main:answer.txt") == "right"
 
 
+def test_a_repository_is_opted_in_and_out_again_without_a_session(command: Command, repo: Repo, home: Path) -> None:
+    here, words = ("--repo", str(repo.root)), f"{repo.root.name} may be used for training"
+    assert f"To opt in: jupyter musecode tier --opt-in '{words}'" in command("tier", *here).out
+    command.refused(2, f"type these words: {words}", "tier", "--opt-in", "yes", *here)
+    assert "is opted in to the contributor tier" in command("tier", "--opt-in", words, *here).out
+    assert not (home / "sessions").exists()
+    with session_on(ADDRESS, repo.root, model="muse-spark-1.3-contributor") as session:
+        assert session.tier == "contributor"
+    assert "is not opted in" in command("tier", "--withdraw", *here).out
+    command.refused(2, "not both", "tier", "--withdraw", "--opt-in", words, *here)
+
+
 def test_roles_are_trusted_and_no_more_without_a_session(command: Command, repo: Repo, home: Path) -> None:
     role = "---\npurpose: Knows the data.\ntools: read\nwakes: mail\n---\nAnswer with the column.\n"
     here = ("--repo", str(repo.root))

@@ -56,6 +56,22 @@ def test_rules_and_questions_are_seen_from_every_magic(
     assert "run: git status --short" in kernel.run("%muse rules").stdout
     assert "waits" not in kernel.run("%goal").stdout
 
+    told = kernel.run("%muse tier").stdout
+    assert "In the contributor tier prompts and answers may be used for training" in told
+    assert "in the contributor tier they would have cost" in told
+    assert "notes is private from now on" in kernel.run("%muse tier label notes private").stdout
+    assert "notes is private (your label)" in kernel.run("%muse tier").stdout
+    assert kernel.run("%muse model").stdout.endswith(", of the standard tier.\n")
+    for line, says in (
+        ("%muse tier up", "%muse tier takes nothing, `standard`"),
+        ("%muse tier opt-in yes", "To opt in, type these words: "),
+        ("%muse tier withdraw", "is not opted in"),
+        ("%muse tier contributor", "is not opted in"),
+        ("%muse model two words", "%muse model takes nothing, or the id"),
+        ("%muse model muse-spark-1.3-contributor", "is not opted in"),
+    ):
+        assert says in str(kernel.execute(line).error), line
+
     assert kernel.run("%muse trust").stdout.startswith("This repository brings no roles")
     assert "%muse trust takes nothing" in str(kernel.execute("%muse trust me").error)
     role = "---\\npurpose: Knows the data.\\ntools: read\\nwakes: mail\\n---\\nAnswer.\\n"
