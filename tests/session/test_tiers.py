@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -342,4 +343,34 @@ def test_a_switch_is_asked_and_a_no_changes_nothing(repo: Repo) -> None:
         assert text.startswith(
             f"{CONTRIBUTOR}, of the contributor tier, gets what is public or standard. repo is opted in."
         )
+        proved(session)
+
+
+NO_BWRAP = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+
+
+@pytest.mark.parametrize("sandbox", ["plain", pytest.param("bubblewrap", marks=NO_BWRAP)])
+def test_output_of_a_command_has_the_label_of_what_it_could_read(tmp_path: Path, sandbox: str) -> None:
+    """Without a sandbox that is anything; what the command writes is known by its path, and is not shown either."""
+    repo = Repo(tmp_path / "repo")
+    (tmp_path / "outside.txt").write_text(MARK)
+    outside = tmp_path / "outside.txt"
+    calls = [
+        Call("run", {"command": f"cat {outside}; cp {outside} copied.txt; echo done > made.txt"}),
+        Call("read", {"path": "copied.txt" if sandbox == "plain" else "made.txt"}),
+    ]
+    script = Says(*(Answer("", [each]) for each in calls), EDIT, Answer("It is corrected."))
+    with ModelServer(script) as server, session_on(server.base_url, repo.root, sandbox=sandbox) as session:
+        session.opt_in(WORDS)
+        session.set_tier("contributor")
+        assert end(start(session)).met
+        ran, seen = results(sent_to(server, CONTRIBUTOR)[2].json)
+        assert_kept(server)
+        if sandbox == "plain":
+            assert "Not shown: it is private (a command without a sandbox may read any file of yours)" in ran
+            assert "[exit 0]" in ran
+            assert "copied.txt: written by what may have read something private" in seen
+        else:
+            assert "No such file" in ran
+            assert "done" in seen
         proved(session)
