@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from musecode_jupyter.jupyter.host import Host
 from musecode_jupyter.runtime.errors import UsageProblem
+from musecode_jupyter.session.grills import blocking
 from musecode_jupyter.session.plans import NO_PLAN
 from musecode_jupyter.session.visible import visible_text
 
@@ -67,7 +68,9 @@ def _show(host: Host, handle: PlanHandle, rest: str) -> None:
 
 def _approve(_host: Host, handle: PlanHandle, rest: str) -> None:
     handle.approve(rest or None)
-    print("The plan is approved. `%goal --plan` runs it.")
+    found = handle.session.read(lambda core: blocking(core, handle.number))
+    stand = f" Blocking findings of %grill stand: {', '.join(map(str, found))}." if found else ""
+    print(f"The plan is approved. `%goal --plan` runs it.{stand}")
 
 
 def _reject(_host: Host, handle: PlanHandle, rest: str) -> None:

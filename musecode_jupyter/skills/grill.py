@@ -51,7 +51,7 @@ SHARE_OF_ROOM = 0.4
 MOST_CHARS = 60_000
 MOST_CHARS_SMALL = 6_000
 ANSWER_TOKENS = 8_192
-ANSWER_TOKENS_SMALL = 700
+ANSWER_TOKENS_SMALL = 500
 _CHARS_PER_TOKEN = 2.5
 _ONE_ANSWER = frozenset({"context_too_long", "incomplete", "refused", "content_filter"})
 """Kinds of failures that are of one question, and not of the model or the server."""
@@ -253,17 +253,14 @@ class GrillRunner:
             if self._stood[number] in STANDS and each.by and angle in each.angles
         }
         texts = (everything, put(angle, earlier))
-        view = await self._t.log.append(
-            "agent.view",
-            {
-                "purpose": self._purpose(angle),
-                "instructions": INSTRUCTIONS,
-                "items": [Message(role="user", text=text).model_dump(mode="json") for text in texts],
-                "json_schema": schema(small=self._t.small),
-            },
-            agent=reviewer_of(angle),
-            cause=(self.grill,),
-        )
+        items = [Message(role="user", text=text).model_dump(mode="json") for text in texts]
+        asked = {
+            "purpose": self._purpose(angle),
+            "instructions": INSTRUCTIONS,
+            "items": items,
+            "json_schema": schema(small=self._t.small),
+        }
+        view = await self.append("agent.view", asked, reviewer_of(angle), self.grill)
         completion = await self._t.ask(view, angle)
         return _Said(completion.text, completion.seq)
 
@@ -360,10 +357,11 @@ class GrillRunner:
         return {number: each for number, each in self._state.findings.items() if each.grill == self.grill}
 
     async def _post(self, kind: str, data: Mapping[str, Any], *cause: int) -> int:
-        event = await self._t.log.append(
-            kind, {"grill": self.grill, **data}, agent=self._actor, cause=(self.grill, *cause)
-        )
-        return event.seq
+        return (await self.append(kind, {"grill": self.grill, **data}, self._actor, self.grill, *cause)).seq
+
+    async def append(self, kind: str, data: Mapping[str, Any], agent: str, *cause: int) -> Event:
+        """Write down what `agent` does of the attack."""
+        return await self._t.log.append(kind, data, agent=agent, cause=cause)
 
 
 def request_of(gate: Gate, view: Event, *, small: bool, effort: str | None) -> ModelRequest:

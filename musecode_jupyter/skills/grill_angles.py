@@ -103,7 +103,7 @@ def put(angle: str, earlier: Mapping[int, GrillFindingRecord]) -> str:
 
 def schema(*, small: bool) -> dict[str, Any]:
     """The form of an answer; `small` bounds it for a model that would not come to an end."""
-    text: dict[str, Any] = {"type": "string", **({"maxLength": 240} if small else {})}
+    text: dict[str, Any] = {"type": "string", **({"maxLength": 160} if small else {})}
     evidence = _object(
         form={"type": "string", "enum": ["quote", "command", "file"]},
         text=text,
@@ -120,7 +120,7 @@ def schema(*, small: bool) -> dict[str, Any]:
         evidence=_array(evidence, 1 if small else None),
     )
     earlier = _object(number={"type": "integer"}, resolved={"type": "boolean"})
-    return _object(findings=_array(finding, 2 if small else None), earlier=_array(earlier, 8 if small else None))
+    return _object(findings=_array(finding, 1 if small else None), earlier=_array(earlier, 8 if small else None))
 
 
 def _object(**properties: Any) -> dict[str, Any]:

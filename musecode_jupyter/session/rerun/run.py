@@ -324,7 +324,7 @@ class _Work:
             await self._with_lead(DraftRunner(tools, draft).run, Task(LEAD_NAME, place, draft))
         elif self._stretch.grill is not None:
             with contextlib.suppress(MuseError):
-                await GrillRunner(self._grill_tools(), self._stretch.grill).run()
+                await _attack(self._rerun)(self._grill_tools(), self._stretch.grill).run()
         elif not self._stretch.by_itself:
             task = Task(LEAD_NAME, Place(self._workspace, None, _no_files), self._stretch.start.seq)
             await self._with_lead(partial(self._loop.turn, task), task)
@@ -352,6 +352,8 @@ class _Work:
                 raise BudgetExceeded(came.data["why"], scope="")
             if came is not None and came.data["state"] == "failed":
                 raise ModelError(came.data["why"], kind=NOT_CONNECTED)
+            # It was stopped, or cut off, before it was sent.
+            await self._schedule.until(None, view.agent)
         await self._gate.ready(view.agent)
         gate = cast(Any, self._gate)
         request = request_of(gate, view, small=self._profile == "guided", effort=self._gate.effort)
@@ -470,6 +472,18 @@ def _several(schedule: Schedule) -> type[FanOutRunner]:
                 await schedule.until(None, agent)
 
     return Several
+
+
+def _attack(rerun: Rerun) -> type[GrillRunner]:
+    class Attack(GrillRunner):
+        """An attack of which each chain ends where its own record ends: the others go on to the ends of theirs."""
+
+        async def append(self, kind: str, data: Mapping[str, Any], agent: str, *cause: int) -> Event:
+            if rerun.stretch.stopped and rerun.log.next_by(agent) is None:
+                await rerun.schedule.until(None, agent)
+            return await super().append(kind, data, agent, *cause)
+
+    return Attack
 
 
 def _record_ended(work: asyncio.Task[None]) -> bool:
