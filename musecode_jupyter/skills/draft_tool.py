@@ -19,13 +19,13 @@ MOST_CLAUSES = 8
 
 
 class ProposedGoal(Arguments):
-    """Arguments of `propose_goal`."""
+    """Arguments of `propose_goal`; short, as they are in every prompt of the lead: what asks for them explains them."""
 
-    verify: list[str] = Field(description="Shell commands, each of which exits with 0 only once the goal is met")
-    metrics: list[str] = Field(default_factory=list, description="'NAME >= X vs HEAD', or without a baseline")
-    measure: str = Field(default="", description="The command that prints NAME=value for the metrics")
-    forbid: list[str] = Field(default_factory=list, description="'import NAME', or globs of paths not to be changed")
-    why: str = Field(description="In a sentence or two: why these decide what the user wants, and what they leave open")
+    verify: list[str]
+    metrics: list[str] = Field(default_factory=list, description="'NAME >= X vs HEAD'")
+    measure: str = Field(default="", description="prints NAME=value")
+    forbid: list[str] = Field(default_factory=list, description="'import NAME', or globs of paths")
+    why: str
 
 
 def merged(user: ClauseOptions, proposed: ProposedGoal) -> ClauseOptions:
@@ -73,7 +73,7 @@ def problems(goal: ProposedGoal, user: ClauseOptions) -> list[str]:
 
 PROPOSE_GOAL_TOOL = Tool(
     name=PROPOSE_GOAL,
-    description="Hand in what decides a goal, for the user to confirm. Only where the user's message asks for it.",
+    description="Hand in what decides a goal. Only where the user's message asks for it.",
     arguments=ProposedGoal,
     effect="read",
     run=_propose,

@@ -27,9 +27,10 @@ MAX_TURNS = 3
 
 HOW = (
     "Look around first, with `read`, `search`, `map` and, where there is one, the explorer (`ask`). Nothing is changed "
-    "now. Then hand in with `propose_goal` what decides whether the goal is met: shell commands that fail today and "
-    "exit with 0 in the root of the repository once all of it is done; where the goal is a quantity, a metric with the "
-    "command that measures it; and what must not be imported or changed on the way, such as the tests that decide it. "
+    "now. Then hand in with `propose_goal` what decides whether the goal is met: in `verify` shell commands that fail "
+    "today and exit with 0 in the root of the repository once all of it is done; where the goal is a quantity, in "
+    "`metrics` what it has to come to, as 'NAME >= X vs HEAD' or without a baseline, and in `measure` the command that "
+    "prints NAME=value; in `forbid` what must not be imported or changed on the way, such as the tests that decide it. "
     "The clauses are to demand all of what the user wants and nothing less; say in `why` what no command can decide. "
     "The commands are run at once, and the user reads, changes or declines what you propose. When it is taken, answer "
     "in one sentence without calling a tool."

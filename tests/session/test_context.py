@@ -35,7 +35,7 @@ from musecode_jupyter.session.replay import prove
 from musecode_jupyter.tools.state import CLOSING
 
 LONG = pytest.mark.skipif("MUSECODE_CRASH_POINTS" not in os.environ, reason="a minute together: run by make crash")
-WINDOW = "10240"
+WINDOW = "10496"
 FILES = {f"f{n}.txt": "".join(f"line {i} of file {n}, with some words\n" for i in range(55)) for n in range(6)}
 READS = [read_call(f"f{n % 6}.txt") for n in range(22)]
 
@@ -256,7 +256,7 @@ def test_a_file_larger_than_the_window_is_read_in_pieces_and_once(repo: Repo) ->
             return Answer("the end is read", EDIT.calls) if "Edited answer.txt" not in text else DONE
         return Answer("", [Call("read", {"path": "long.txt", "start_line": done + 1})])
 
-    with ModelServer(reader) as server, session_on(server.base_url, repo.root, context="9500") as session:
+    with ModelServer(reader) as server, session_on(server.base_url, repo.root, context="9300") as session:
         assert end(start(session)).met
         events, folder = session.events(), session.folder
     assert all(seen.status == 200 for seen in server.requests)
