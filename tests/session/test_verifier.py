@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -10,14 +11,31 @@ from fixtures.landing_bench import NOWHERE
 from fixtures.model_scripts import Answer, ParsedRequest
 from fixtures.model_server import ModelServer
 from fixtures.review_scripts import Working
-from fixtures.session_bench import DONE, EDIT, Repo, Signal, Watch, end, only, run_of, runs, session_on, settings, start
+from fixtures.session_bench import (
+    DONE,
+    EDIT,
+    Hurried,
+    Repo,
+    Signal,
+    Watch,
+    end,
+    only,
+    run_of,
+    runs,
+    session_on,
+    settings,
+    start,
+)
 
 from musecode_jupyter.agents.tasks.propose import parse_tasks
 from musecode_jupyter.agents.verifier.state import VERIFIER
+from musecode_jupyter.log.events import Event
+from musecode_jupyter.runtime.effects import Command, CommandAnswer
 from musecode_jupyter.runtime.errors import ConfigurationError
 from musecode_jupyter.session import GoalSpec, open_session
 from musecode_jupyter.session.agents_view import agents_lines
 from musecode_jupyter.session.replay import prove
+from musecode_jupyter.tools.files import digest_bytes
 
 SEE = read("other.txt")
 WORSE = edit("answer.txt", "right", "wrong")
@@ -145,35 +163,59 @@ def test_a_task_is_told_when_it_breaks_what_another_has_landed(repo: Repo) -> No
     assert (proof.problem, proof.unchecked) == (None, "")
 
 
+class Slow(Hurried):
+    """Waits before git takes in the files of a worktree, a while or until one was edited again.
+
+    With `hold`, it waits after the verifier's checkout was made until that is ended.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.edited = threading.Event()
+        self.made = threading.Event()
+        self.hold = False
+
+    async def ask(self, command: Command) -> CommandAnswer:
+        if "add" in command.argv and "worktree" not in command.argv:
+            for _ in range(25):
+                if self.edited.is_set():
+                    break
+                await asyncio.sleep(0.02)
+        answer = await super().ask(command)
+        if self.hold and "worktree" in command.argv and any(each.endswith(".verify") for each in command.argv):
+            self.made.set()
+            await asyncio.Event().wait()
+        return answer
+
+
 def test_what_is_checked_is_what_had_settled_and_a_checkout_that_is_ended_amid_leaves_nothing(repo: Repo) -> None:
     """The author edits again as soon as it may; and it asks to land while the files are still being checked out."""
-    there, go = repo.root.parent / "there", repo.root.parent / "go"
-    slow = f'case "$PWD" in *.verify*) touch {there}; while [ ! -e {go} ]; do sleep 0.02; done;; esac; cat'
-    repo.git("config", "filter.slow.smudge", slow)
-    repo.git("config", "filter.slow.clean", "cat")
-    repo.commit({".gitattributes": "slow.txt filter=slow\n", "slow.txt": "slow\n"})
+    slow = Slow()
     work = checking(EDIT, SEE, WORSE, BETTER, SEE, DONE, waits={5: 1})
-    go.touch()
-    with ModelServer(work) as server, session_on(server.base_url, repo.root, **ON) as session:
+    with ModelServer(work) as server, session_on(server.base_url, repo.root, effects=slow, **ON) as session:
+
+        def saw(event: Event) -> None:
+            if event.kind == "file.changed" and event.data["before"] != first_before:
+                slow.edited.set()
+
+        first_before = digest_bytes(b"wrong\n")
+        session.read(lambda core: core.log.on_durable(saw))
         work.follow(session)
-        watch = Watch(session)
         assert end(start(session)).met
-        first = watch.until("checks.ended")
-        assert first.data["turned"] == [{"command": "grep -q right answer.txt", "passed": True}], "it saw the next edit"
+        first = only(session.events(), "checks.ended")[0]
         folder = session.folder
+    assert first.data["turned"] == [{"command": "grep -q right answer.txt", "passed": True}], "it saw the next edit"
     assert prove(folder).problem is None
-    go.unlink()
-    there.unlink()
     repo.commit({"answer.txt": "wrong\n"})
-    gone = threading.Event()
-
-    def asks_to_land() -> None:
-        while not there.exists():
-            assert not gone.wait(0.02)
-
-    work = Working((EDIT, SEE, DONE), {}, {2: asks_to_land})
-    with ModelServer(work) as server, session_on(server.base_url, repo.root, **ON) as session:
-        assert end(start(session)).met
+    slow = Slow()
+    slow.hold = True
+    slow.edited.set()
+    work = Working((EDIT, SEE, DONE), {}, {2: lambda: slow.made.wait(60)})
+    with ModelServer(work) as server, session_on(server.base_url, repo.root, effects=slow, **ON) as session:
+        handle = start(session)
+        assert slow.made.wait(60)
+        slow.hold = False
+        assert end(handle).met
         (ended,) = only(session.events(), "checks.ended")
         folder = session.folder
     assert ended.data["why"] == "The work asks to land, and is checked as a whole."
