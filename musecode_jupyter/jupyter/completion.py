@@ -43,7 +43,7 @@ MUSE_WORDS = (
     ),
     *("stop", "tasks", "tier", "timeline", "trust", "undo", "unpin", "vars", "verify", "worktrees"),
 )
-GOAL_WORDS = ("pause", "resume", "stop", "clear", "history", "steer", "edit")
+GOAL_WORDS = ("pause", "resume", "stop", "clear", "history", "steer", "edit", "confirm", "cancel")
 PLAN_WORDS = ("approve", "reject", "edit", "answer", "cancel", "resume", "save", "diff")
 GRILL_WORDS = ("accept", "reject", "answer", "skip", "show", "stop", "resume")
 GRILL_OPTIONS = ("--ask", "--goal", "--tasks", "--wait")

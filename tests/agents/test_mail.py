@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from musecode_jupyter.agents.mail.box import Mailbox
 from musecode_jupyter.agents.mail.policy import AT_ONCE, BOUND, Subject, judge
 from musecode_jupyter.agents.mail.state import Letter, MailReducer, MailState
+from musecode_jupyter.guard.tiers import TiersReducer
 from musecode_jupyter.log import EventLog, Redactor
 
 SUBJECTS: tuple[Subject, ...] = (*AT_ONCE, "note")
@@ -28,7 +29,9 @@ letters = st.builds(
 
 def mailbox(folder: Path) -> Mailbox:
     """A box with a log of its own."""
-    log = EventLog.create(folder, reducers=[MailReducer()], redactor=Redactor(), now=lambda: datetime.now(UTC))
+    log = EventLog.create(
+        folder, reducers=[MailReducer(), TiersReducer()], redactor=Redactor(), now=lambda: datetime.now(UTC)
+    )
     return Mailbox(log)
 
 
