@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,7 +88,7 @@ async def tasks_text(core: SessionCore) -> str:
 
 async def map_text(workspace: Path, effects: Effects, asked: str) -> str:
     """The map of the repository of `workspace`: all, a file, a folder, a symbol, or what belongs to some words."""
-    history = History()
+    history, commits = History(), list[str]()
     try:
         git = await Git.discover(workspace, effects)
         root, files = git.root, await git.list_files(git.root)
@@ -96,8 +97,8 @@ async def map_text(workspace: Path, effects: Effects, asked: str) -> str:
     repo = await read_map(effects, root, files)
     question = understood(repo, asked)
     if git is not None and question.path in repo.facts:
-        history = await history_of(git)
-    return (await effects.disk(answer, repo, question, history)).text
+        history, commits = await history_of(git, question.path)
+    return (await effects.disk(partial(answer, repo, question, history, commits=commits))).text
 
 
 def merges_text(core: SessionCore) -> str:

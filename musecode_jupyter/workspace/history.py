@@ -76,9 +76,13 @@ async def read_history(
 
 
 @answered
-async def last_commits(git: Git, most: int = 20) -> str:
-    """The last commits of HEAD, newest first: a line each with the short id, the author's date and the subject."""
-    found = await git.run("log", f"-{most}", "--no-decorate", "--date=short", "--format=%h %ad %s")
+async def last_commits(git: Git, most: int = 20, path: str = "") -> str:
+    """The last commits of HEAD, newest first: a line each with the short id, the author's date and the subject.
+
+    With `path`, from the root of the repository, those that changed this file.
+    """
+    of_one = ("--", path) if path else ()
+    found = await git.run("log", f"-{most}", "--no-decorate", "--date=short", "--format=%h %ad %s", *of_one)
     return found.out.decode("utf-8", "replace")
 
 

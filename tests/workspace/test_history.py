@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from musecode_jupyter.runtime.effects import LiveEffects
 from musecode_jupyter.runtime.errors import GitError
 from musecode_jupyter.workspace.git import Git
-from musecode_jupyter.workspace.history import History, read_history
+from musecode_jupyter.workspace.history import History, last_commits, read_history
 
 
 def read(root: Path, **how: int) -> History:
@@ -48,6 +48,22 @@ def test_files_of_one_commit_are_counted_together_under_odd_names_too(tmp_path: 
     assert history.commits == {"a.py": 6, odd: 4, colon: 4, "d/b.py": 2}
     assert history.together == {("a.py", odd): 4, (colon, "a.py"): 2, (colon, odd): 2, (colon, "d/b.py"): 2}
     assert (history.looked, history.skipped) == (8, 0)
+
+
+def test_the_last_commits_of_a_file_whatever_it_is_called(tmp_path: Path) -> None:
+    odd = os.fsdecode(b"*\xe9.txt")
+    repo = write_commits(tmp_path / "r", [{"a.txt"}, {odd}, {"a.txt", odd}, {"b.txt"}])
+    ids = repo.git("log", "--format=%h", "main").split()
+
+    async def of(path: str, most: int) -> list[str]:
+        text = await last_commits(await Git.discover(tmp_path / "r", LiveEffects()), most, path)
+        return [line.split()[0] for line in text.splitlines()]
+
+    repo.git("symbolic-ref", "HEAD", "refs/heads/main")
+    assert asyncio.run(of("a.txt", 5)) == [ids[1], ids[3]]
+    assert asyncio.run(of("a.txt", 1)) == [ids[1]]
+    assert asyncio.run(of(odd, 5)) == [ids[1], ids[2]]
+    assert asyncio.run(of("gone.txt", 5)) == []
 
 
 def test_large_commits_merges_first_commits_and_older_ones_do_not_count(repo: Repository) -> None:

@@ -17,6 +17,7 @@ _NAMES = 12
 _DEFINITIONS = 8
 _USERS = 20
 _PARTNERS = 6
+_SUBJECT = 100
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,14 @@ def understood(repo: RepoMap, typed: str) -> Question:
     return Question(words=typed)
 
 
-def answer(repo: RepoMap, question: Question, history: History | None = None, budget: int = BUDGET) -> Answer:
-    """The answer, at most `budget` characters: a pure function.
+def answer(
+    repo: RepoMap,
+    question: Question,
+    history: History | None = None,
+    budget: int = BUDGET,
+    commits: Sequence[str] = (),
+) -> Answer:
+    """The answer, at most `budget` characters: a pure function. `commits` are the last ones of a file asked about.
 
     Raises
     ------
@@ -63,7 +70,7 @@ def answer(repo: RepoMap, question: Question, history: History | None = None, bu
         return _symbol(repo, question.symbol, budget)
     path = question.path.removeprefix("./").rstrip("/")
     if path in repo.facts:
-        return Answer(_cut(_file(repo, path, history or History()), budget), (path,))
+        return Answer(_cut(_file(repo, path, history or History(), commits), budget), (path,))
     if path and path != "." and not _is_folder(repo, path):
         raise ToolProblem(f"The map has no file or folder {name_of(path)}.{_near_paths(repo, path)}")
     focus = Focus((path,) if path and path != "." else (), question.words)
@@ -74,7 +81,7 @@ def _is_folder(repo: RepoMap, path: str) -> bool:
     return bool(path) and any(each.startswith(f"{path}/") for each in repo.facts)
 
 
-def _file(repo: RepoMap, path: str, history: History) -> str:
+def _file(repo: RepoMap, path: str, history: History, commits: Sequence[str]) -> str:
     facts = repo.facts[path]
     lines = [head_of(repo, path), *(line_of(symbol) for symbol in facts.symbols)]
     importers = repo.importers.get(path, ())
@@ -86,6 +93,8 @@ def _file(repo: RepoMap, path: str, history: History) -> str:
     if more:
         lines.append(f"{more} {'more test files reach' if tests else 'test files reach'} it through other files")
     lines += _listed("changes together with", _partners(path, history))
+    if commits:
+        lines += ["last changed by:", *(f"  {shown(each)[:_SUBJECT]}" for each in commits)]
     return "\n".join(lines) + "\n"
 
 

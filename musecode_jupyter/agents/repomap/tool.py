@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 
 from pydantic import AliasChoices, Field
 
@@ -12,7 +13,10 @@ from musecode_jupyter.runtime.errors import GitError, ToolProblem
 from musecode_jupyter.tools.files import read_file
 from musecode_jupyter.tools.registry import Arguments, Outcome, Tool, ToolContext
 from musecode_jupyter.workspace.git import Git
-from musecode_jupyter.workspace.history import History, read_history
+from musecode_jupyter.workspace.history import History, last_commits, read_history
+
+_NEWEST = 5
+"""Commits of one file that are told."""
 
 _LAST = 500
 """Commits of the history that are looked at for what changes together."""
@@ -41,12 +45,13 @@ class MapArguments(Arguments):
     )
 
 
-async def history_of(git: Git) -> History:
-    """What the last commits changed together; nothing where there is no history."""
+async def history_of(git: Git, path: str) -> tuple[History, list[str]]:
+    """What the last commits changed together, and the last ones of the file at `path`; nothing without a history."""
     try:
-        return await read_history(git, last=_LAST)
+        history = await read_history(git, last=_LAST)
+        return history, (await last_commits(git, _NEWEST, path)).splitlines()
     except GitError:
-        return History()
+        return History(), []
 
 
 async def _map(context: ToolContext, arguments: MapArguments) -> Outcome:
@@ -54,11 +59,11 @@ async def _map(context: ToolContext, arguments: MapArguments) -> Outcome:
     repo = await read_map(context.effects, place.root, await place.list_files())
     question = Question(arguments.path, arguments.symbol, arguments.query)
     # Only the answer on a file tells of the history.
-    history = History()
+    history, commits = History(), list[str]()
     if question.path in repo.facts:
         with contextlib.suppress(GitError):
-            history = await history_of(await Git.discover(place.root, context.effects))
-    found = await context.effects.disk(answer, repo, question, history)
+            history, commits = await history_of(await Git.discover(place.root, context.effects), question.path)
+    found = await context.effects.disk(partial(answer, repo, question, history, commits=commits))
     text = found.text
     observed = [(path, repo.digests[path], repo.facts[path].size) for path in found.shown if path in repo.digests]
     if found.place is not None and found.place.symbol.end - found.place.symbol.start < _SHOWN_LINES:

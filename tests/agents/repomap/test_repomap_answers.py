@@ -94,6 +94,9 @@ def test_the_same_bytes_under_any_hash_seed() -> None:
 
 def test_a_file_with_all_that_belongs_to_it() -> None:
     history = History({"shop/cart.py": 6, "shop/till.py": 9}, {("shop/cart.py", "shop/till.py"): 5})
+    subjects = ["1a2b3c4 2026-01-05 Start", "0 2026-01-04 " + "long " * 40 + "\x1b[31m"]
+    told = answer(REPO, Question("./shop/cart.py"), history, commits=subjects).text.partition("last changed by:\n")[2]
+    assert told == f"  {subjects[0]}\n  {subjects[1][:100]}\n"
     found = answer(REPO, Question("./shop/cart.py"), history)
     assert found.text == (
         "shop/cart.py (11 lines, imported by 1 and 1 of the tests): A customer's cart.\n"
