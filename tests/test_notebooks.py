@@ -116,6 +116,8 @@ def test_the_notebook_about_the_notebook_runs_as_it_is_stored(tmp_path: Path) ->
     assert not [body for body in requests if "not a real one" in body], "the value of a secret was sent"
 
 
+@pytest.mark.crash
+@pytest.mark.skipif("MUSECODE_CRASH_POINTS" not in os.environ, reason="half a minute: run by make crash")
 def test_the_notebook_about_fan_out_runs_as_it_is_stored(tmp_path: Path) -> None:
     """Three workers, one conflict with a commit of somebody else's, which is sent back and done again."""
     packages = ("units", "intervals", "roofline")

@@ -83,7 +83,7 @@ class GrillAngle(Payload):
     kept_back: int = Field(default=0, description="opinions on what has not changed since it was attacked before")
     unreadable: int = Field(default=0, description="findings that could not be read")
     why: str = ""
-    answer: int | None = None
+    completion: int | None = Field(default=None, description="seq of model.completed, in which the reviewer answered")
     resolved: list[int] = Field(default_factory=list, description="of before, what the reviewer says is resolved")
 
 

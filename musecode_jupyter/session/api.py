@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,12 +21,12 @@ from musecode_jupyter.runtime.effects import Effects, LiveEffects
 from musecode_jupyter.runtime.errors import LogReadOnly, UsageProblem
 from musecode_jupyter.runtime.loop import RuntimeThread
 from musecode_jupyter.session import claims, goals, landings, looks, roles, tiers, time_travel, worktrees
-from musecode_jupyter.session.clauses import clauses_of
 from musecode_jupyter.session.core import SessionCore
 from musecode_jupyter.session.cost import CostReport, cost_of
 from musecode_jupyter.session.drafts import DraftHandle
 from musecode_jupyter.session.files_at import session_at
 from musecode_jupyter.session.fork import make_fork, settled, take_away
+from musecode_jupyter.session.goal_result import GoalResult, result_of
 from musecode_jupyter.session.grill_handle import GrillHandle
 from musecode_jupyter.session.plan_handle import PlanHandle
 from musecode_jupyter.session.preflight import GoalSpec, check_goal
@@ -35,42 +34,14 @@ from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.session.stops import stop_agent
 from musecode_jupyter.session.store import SessionEntry, find_session, list_sessions, require_finished, sessions_around
 from musecode_jupyter.skills.clauses import ClauseOptions
-from musecode_jupyter.skills.goal_state import GoalRecord, GoalsState
-from musecode_jupyter.skills.limits import Limits, more
+from musecode_jupyter.skills.goal_state import GoalsState
+from musecode_jupyter.skills.limits import Limits
 from musecode_jupyter.tools.registry import Tool
 
 T = TypeVar("T")
 
 # How long an interrupt of a cell that awaits may take at most, in seconds.
 WAKE_S = 0.2
-
-
-@dataclass(frozen=True)
-class GoalResult:
-    """How a goal stands or ended. `status` is queued, running, paused, met, budget, stalled, blocked, wedged,
-    stopped or error; cleared where it was taken out of the queue.
-
-    `seconds` counts the time in which it ran. `more` is the option that gives it enough to go on where a budget
-    stopped it, for example "--tokens 40000". `checkout` says what the landing did with the user's files. `handover` are
-    lines on what was done, what is left, what to do next and how to go on, for a goal that has ended.
-    """
-
-    status: str
-    why: str
-    commit: str | None
-    model_calls: int
-    tool_calls: int
-    tokens: int
-    usd: float
-    seconds: float
-    more: str = ""
-    checkout: str = ""
-    handover: tuple[str, ...] = ()
-
-    @property
-    def met(self) -> bool:
-        """Whether all clauses hold on the landed tree."""
-        return self.status == "met"
 
 
 class GoalHandle:
@@ -444,7 +415,7 @@ class Session:
 
     def goal_result(self, number: int) -> GoalResult:
         """How goal `number` stands now."""
-        return self.read(lambda core: _result(core, number))
+        return self.read(lambda core: result_of(core, number))
 
     def undo(self, landing: int) -> str:
         """Take landing `landing` (its number in `merges`) back; says in a line what was done.
@@ -774,28 +745,3 @@ def _folder_to_resume(home: Path, name: str, workspace: Path) -> Path:
 def _made(entries: list[SessionEntry]) -> list[SessionEntry]:
     """Without forks that are half made: nobody has worked in them."""
     return [entry for entry in entries if entry.state != "half made"]
-
-
-def _result(core: SessionCore, number: int) -> GoalResult:
-    number = core.queue.number(number)
-    record: GoalRecord | None = core.goals.goals.get(number)
-    if place := core.queue.place(number):
-        return GoalResult("queued", f"number {place} in the queue", None, 0, 0, 0, 0.0, 0.0)
-    if (why := core.queue.state.dropped.get(number)) is not None:
-        return GoalResult("cleared", why, None, 0, 0, 0, 0.0, 0.0)
-    if record is None:
-        raise UsageProblem(f"There is no goal {number} in this session.")
-    landed = [m for m in core.workspace_state.merges.values() if m.goal == number and m.state == "landed"]
-    return GoalResult(
-        status=record.status,
-        why=record.why,
-        commit=record.commit,
-        model_calls=record.model_calls,
-        tool_calls=record.tool_calls,
-        tokens=record.used_tokens,
-        usd=record.used_usd,
-        seconds=record.seconds(core.now()),
-        more=more(record, clauses_of(core, number).clauses.reserve),
-        checkout=landed[-1].checkout if landed else "",
-        handover=tuple(clauses_of(core, number).handover),
-    )

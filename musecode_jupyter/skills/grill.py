@@ -233,7 +233,9 @@ class GrillRunner:
         purpose = self._purpose(angle)
         views: set[int] = set()
         asked: set[int] = set()
-        taken = {event.data["answer"] for event in self._t.log.events(since=self.grill) if event.kind == "grill.angle"}
+        taken = {
+            event.data["completion"] for event in self._t.log.events(since=self.grill) if event.kind == "grill.angle"
+        }
         for event in self._t.log.events(since=self.grill):
             if event.kind == "agent.view" and event.data["purpose"] == purpose:
                 views.add(event.seq)
@@ -273,7 +275,7 @@ class GrillRunner:
         answer = read_answer(said.text)
         if answer is None:
             why = "its answer has not the form that was asked for"
-            await self._angle(angle, "failed", why=why, answer=said.seq)
+            await self._angle(angle, "failed", why=why, completion=said.seq)
             return
         found: list[int] = []
         joined: list[int] = []
@@ -302,7 +304,7 @@ class GrillRunner:
             again=again,
             kept_back=kept_back,
             unreadable=answer.unreadable,
-            answer=said.seq,
+            completion=said.seq,
             resolved=[n for n in answer.resolved if n in self._before and angle in self._before[n].angles],
         )
 
