@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.crash,
+    pytest.mark.skipif("MUSECODE_CRASH_POINTS" not in os.environ, reason="half a minute: run by make crash"),
     pytest.mark.skipif(find_chromium() is None, reason="no Chromium: install one or set MUSECODE_CHROMIUM"),
 ]
 CHECK = "grep -q 'self.start < other.end' scheduler/interval.py"

@@ -154,7 +154,8 @@ def test_a_conflict_goes_back_to_its_worker_with_regions_and_is_mended(repo: Rep
     assert len(only(events, "agent.created")) == 4, "the same workers went on"
 
 
-@pytest.mark.parametrize("first", ["rename", "call"])
+@pytest.mark.crash
+@pytest.mark.parametrize("first", ["rename", "call"] if LONG else ["rename"])
 def test_a_clean_merge_that_breaks_is_caught_before_it_lands(repo: Repo, first: str) -> None:
     """One renames a function, another adds a call of the old name: the texts merge, the program does not run."""
     base = repo.commit({"lib.py": "def old(x):\n    return x + 1\n", "app.py": "import lib\n\nprint('app')\n"})
