@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 NONE_YET = "Nothing was attacked yet: %grill"
 UNDER_WAY = "An attack is under way: wait for it (%grill show), or end it with `%grill stop`."
 NOT_ASKED = "Nothing is asked now. `%grill --ask` asks the next thing, or name a finding: %grill {word} N."
+SMALL = "{model} is small, and takes minutes for all angles; MUSECODE_REVIEW=full has it look all the same"
 BUSY = "goal {goal} runs, and its reviewers are busy with it: attack again once it rests"
 CHOSEN = "MUSECODE_REVIEW={mode}"
 NOT_CONNECTED = "not_connected"
@@ -138,9 +139,12 @@ class Grills:
     def _unreviewed(self) -> str:
         """Why no model looks at what is attacked now; empty if one does."""
         core = self._core
-        mode = (core.settings.review or "full").strip()
+        chosen, profile = (core.settings.review or "").strip(), core.gate.info.profile
         # It says if it is none.
-        core.settings.review_mode(core.gate.info.profile)
+        core.settings.review_mode(profile)
+        if not chosen and profile == "guided":
+            return SMALL.format(model=core.gate.model)
+        mode = chosen or "full"
         if mode != "full":
             return CHOSEN.format(mode=mode)
         return BUSY.format(goal=core.goals.active) if core.busy else ""

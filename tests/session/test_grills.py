@@ -336,6 +336,13 @@ def test_what_a_small_model_finds_is_no_block(tmp_path: Path) -> None:
     assert most == [1]
     proof = prove(folder)
     assert proof.ok, proof.problem
+    # Unless that was chosen it is asked nothing: it would take minutes, and finds little.
+    with ModelServer(play) as server, session_on(server.base_url, repo.root, **{**chosen, "review": None}) as session:
+        attack = session.start_grill("Make the tests faster.")
+        assert attack.wait(DEADLINE_S).findings == ()
+        assert "No model looked at it" in attack.text()
+        assert "MUSECODE_REVIEW=full" in attack.text()
+    assert not server.requests
 
 
 TARGET = Target("plan", "plan 1", "0", "one: Mend it all.\n", {"goal": "x", "steps": [step("one")]})
