@@ -282,6 +282,15 @@ def test_an_attack_goes_on_where_it_was_and_asks_nobody_twice(tmp_path: Path) ->
             with pytest.raises(UsageProblem, match="is over: every angle was tried"):
                 grill.resume()
             assert sorted(play.asked) == sorted([*answered, "failure", "failure"])
+            asked = session.call(lambda core: core.grills.ask())
+        # What the user is asked waits for the answer in the next process too.
+        with session_on(server.base_url, repo.root, resume=name, review="full") as session:
+            assert session.call(lambda core: core.grills.ask()) == asked
+            said = session.call(lambda core: core.grills.answer(None, "answer", "src is made by the build"))
+            assert "is answered" in said
+            decided = only(list(session.events()), "claim.asserted")[-1]
+            assert decided.data["type"] == "decision"
+            assert "src is made by the build" in decided.data["text"]
             folder = session.folder
     proof = prove(folder)
     assert proof.ok, proof.problem
