@@ -26,36 +26,23 @@ def keep(path: Path) -> str:
     return digest
 
 
-def check_output(folder: Path, finished: Event) -> str | None:
-    """What is wrong with the file that `finished`, a tool.finished of the session in `folder`, tells of.
+def check_output(folder: Path, finished: Event) -> str:
+    """What is wrong with the file that `finished`, a tool.finished of the session in `folder`, tells of; empty if
+    nothing is.
 
-    None if nothing is. One that somebody removed to save room is no damage: the event shows what was seen of it; see
-    `is_gone`.
+    The folder may have been moved since. Raises FileNotFoundError for one that somebody removed, to save room: that is
+    no damage, the event shows what was seen of it.
     """
-    path = _path(folder, finished)
-    if path is None:
-        return None
+    if not finished.data.get("output_digest"):
+        return ""
+    path = folder / FOLDER / PurePath(finished.data["output_path"]).name
     try:
-        if _digest(path) == finished.data["output_digest"]:
-            return None
-        return f"{FOLDER}/{path.name} is not what the command printed"
+        same = _digest(path) == finished.data["output_digest"]
     except FileNotFoundError:
-        return None
+        raise
     except OSError as problem:
         return f"{FOLDER}/{path.name} cannot be read ({problem.strerror})"
-
-
-def is_gone(folder: Path, finished: Event) -> bool:
-    """Whether there was a file of this output, and there is none any more."""
-    path = _path(folder, finished)
-    return path is not None and not path.exists()
-
-
-def _path(folder: Path, finished: Event) -> Path | None:
-    """Where it lies in `folder`, which may have been moved since; None if the event says no digest."""
-    if not finished.data.get("output_digest"):
-        return None
-    return folder / FOLDER / PurePath(finished.data["output_path"]).name
+    return "" if same else f"{FOLDER}/{path.name} is not what the command printed"
 
 
 def _digest(path: Path) -> str:

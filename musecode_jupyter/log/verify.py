@@ -11,7 +11,7 @@ from musecode_jupyter.log.blobs import BlobStore
 from musecode_jupyter.log.events import Event
 from musecode_jupyter.log.fold import Fold, Reducer
 from musecode_jupyter.log.journal import unknown
-from musecode_jupyter.log.outputs import check_output, is_gone
+from musecode_jupyter.log.outputs import check_output
 from musecode_jupyter.log.record import hydrated
 from musecode_jupyter.log.scan import Damage, Record, Scanner, segment_name
 from musecode_jupyter.runtime.errors import LogError
@@ -148,9 +148,13 @@ class _Check:
         self._fold.apply(event)
 
     def _finished(self, event: Event, at: tuple[int, int, int]) -> None:
-        if text := check_output(self.scanner.folder, event):
+        try:
+            text = check_output(self.scanner.folder, event)
+        except FileNotFoundError:
+            self._gone += 1
+            return
+        if text:
             self.problem(*at, "data.output_digest", text)
-        self._gone += is_gone(self.scanner.folder, event)
 
     def _forked(self, event: Event, at: tuple[int, int, int], before: str) -> None:
         if event.data["seq"] != event.seq - 1:

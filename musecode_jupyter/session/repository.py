@@ -53,6 +53,16 @@ async def unborn_root(workspace: Path, effects: Effects) -> Path | None:
         return None
 
 
+async def root_and_place(workspace: Path, home: Path, effects: Effects) -> tuple[Path, Path]:
+    """The root of the repository to which work of `workspace` goes, or the folder itself if it is in none; and by what
+    its rules are kept. Raises as `find_repository`, but for NoRepository."""
+    try:
+        git = (await find_repository(workspace, home, effects))[0]
+    except NoRepository:
+        return await unborn_root(workspace, effects) or workspace, workspace
+    return git.root, git.common_dir
+
+
 def files_below(root: Path) -> list[str]:
     """The files of a folder that is in no repository, as paths below it."""
     return [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_file()]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from musecode_jupyter.guard.rule_file import RuleFile, StoredRule
 from musecode_jupyter.runtime.effects import Effects
-from musecode_jupyter.runtime.errors import MuseError, NoRepository
-from musecode_jupyter.session.repository import find_repository, unborn_root
+from musecode_jupyter.runtime.errors import MuseError
+from musecode_jupyter.session.repository import root_and_place
 from musecode_jupyter.session.roles import not_trusted, read_roles, rule_of, told, trusted_line, usable
 
 REMEDY = "`jupyter musecode trust on` lets agents of these roles stand, `jupyter musecode trust off` takes that"
@@ -26,11 +26,7 @@ class RoleTrust:
     @classmethod
     async def of(cls, workspace: Path, home: Path, effects: Effects) -> RoleTrust:
         """That of the repository to which the work of `workspace` goes, or of the folder itself if it is in none."""
-        try:
-            git = (await find_repository(workspace, home, effects))[0]
-            root, place = git.root, git.common_dir
-        except NoRepository:
-            root, place = await unborn_root(workspace, effects) or workspace, workspace
+        root, place = await root_and_place(workspace, home, effects)
         return cls(root, await effects.disk(RuleFile, home, place), effects)
 
     async def text(self) -> str:

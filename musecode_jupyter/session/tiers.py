@@ -15,9 +15,9 @@ from musecode_jupyter.guard.tiers import TIER, Held, TiersState, tiers_of
 from musecode_jupyter.models.catalogue import CATALOGUE, DEFAULT_MODEL, tier_of
 from musecode_jupyter.models.endpoint import Endpoint
 from musecode_jupyter.runtime.effects import Effects
-from musecode_jupyter.runtime.errors import ConfigurationError, Denied, MuseError, NoRepository, UsageProblem
+from musecode_jupyter.runtime.errors import ConfigurationError, Denied, MuseError, UsageProblem
 from musecode_jupyter.session.cost import CostReport, cost_of, usd
-from musecode_jupyter.session.repository import files_below, find_repository, unborn_root
+from musecode_jupyter.session.repository import files_below, root_and_place
 from musecode_jupyter.session.settings import Settings
 from musecode_jupyter.workspace.git import Git
 
@@ -47,10 +47,7 @@ class OptIn:
     async def of(cls, workspace: Path, home: Path, effects: Effects) -> OptIn:
         """That of the repository of `workspace`; ConfigurationError if its tier file cannot be understood."""
         try:
-            git = (await find_repository(workspace, home, effects))[0]
-            root, place = git.root, git.common_dir
-        except NoRepository:
-            root, place = await unborn_root(workspace, effects) or workspace, workspace
+            root, place = await root_and_place(workspace, home, effects)
         except MuseError:
             root = place = workspace
         found = await effects.disk(read_tier_file, root)
